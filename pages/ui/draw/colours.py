@@ -13,29 +13,16 @@ from pages.ui.shell.data import ask
 from results.paths import toml_of
 from results.query.declared import colours as declared_colours
 
-SPARE_COLOURS = ("#1b7fb5", "#d95f0e", "#31a354", "#c51b8a", "#8c6bb1", "#7f7f7f", "#e6ab02", "#41b6c4", "#a63603")
-EMPTY_COLOUR = "#8a8f98"  # missing values and reference lines
-SYMBOLS = (
-    "circle", "square", "diamond", "triangle-up", "cross", "x", "star", "triangle-down", "pentagon", "hexagon",
-    "triangle-left", "triangle-right", "hourglass", "bowtie", "octagon", "star-square", "star-diamond", "hexagram",
-)  # fmt: skip
+_DECLARED = toml_of(__file__)
+SPARE_COLOURS, SYMBOLS = _DECLARED["spare"], _DECLARED["symbols"]
+EMPTY_COLOUR: str = _DECLARED["empty"]
 # Marks of implementations on every chart, in the order of the charts.
 MARKS: dict[str, str] = toml_of(__file__, "marks.toml")
-BACKGROUNDS = {"light": "#ffffff", "dark": "#171614"}
-TEXT_COLOURS = {"light": "#31333f", "dark": "#fafafa"}
+BACKGROUNDS, TEXT_COLOURS = _DECLARED["backgrounds"], _DECLARED["texts"]
 MARK_CONTRAST, TEXT_CONTRAST = 3.0, 4.5  # WCAG 2.2, 1.4.11 and 1.4.3
-# Backgrounds of words, by theme; they are closer to the page than any cell with a number.
-FAILED_COLOUR = {"light": "#e3e5e9", "dark": "#33353a"}
-NOTHING_COLOUR = {"light": "#f4f5f6", "dark": "#202124"}
+FAILED_COLOUR, NOTHING_COLOUR = _DECLARED["failed"], _DECLARED["nothing"]
+SLOWER_TO_FASTER, LESS_TO_MORE = _DECLARED["slower_to_faster"], _DECLARED["less_to_more"]
 LIMITS = (1.25, 1.5, 2, 4, 8, 64)  # possible ends of the speedup scale; the text shows the real number
-SLOWER_TO_FASTER = {  # orange, neutral, purple; black digits are legible on all light shades, white on all dark ones
-    "light": ("#c26a14", "#e09a4d", "#f2cfa3", "#f5f4f2", "#d3cdea", "#a99bd8", "#8471c4"),
-    "dark": ("#ad5d0d", "#8f5316", "#5f4126", "#3a3835", "#474166", "#5d5092", "#7a68bd"),
-}
-LESS_TO_MORE = {  # shares from 0 to 100 %; small shares are close to the page
-    "light": ("#f1f5fa", "#9ecae1", "#4292c6", "#08519c"),
-    "dark": ("#20262e", "#1d4f7c", "#3d86c6", "#a9d3f5"),
-}
 _APART = 60  # black and white have a distance of 441; closer colors are hard to tell apart in a legend
 _STEPS = 50  # between a color and white or black
 _INK_LIMIT = {"light": 0.20, "dark": 0.16}  # relative luminance at which black, or white, still has 4.5:1
