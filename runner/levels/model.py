@@ -349,14 +349,6 @@ def _used(whole: ModelAtWork, attention: AttentionInside, call: Call) -> Call:
     return run
 
 
-def _inference(whole: ModelAtWork) -> Call:
-    def run() -> torch.Tensor:
-        with torch.no_grad():
-            return whole.logits()
-
-    return run
-
-
 def _backward(whole: ModelAtWork) -> Call:
     loss, weights = whole.loss(), whole.model.parameters
     return lambda: torch.autograd.grad(loss, weights, retain_graph=True)
@@ -369,8 +361,8 @@ def _step(whole: ModelAtWork) -> Call:
 
 
 _CALLS: dict[str, Callable[[ModelAtWork], Call]] = {
-    "decode": _inference,
-    "prefill": _inference,
+    "decode": lambda whole: torch.no_grad()(whole.logits),
+    "prefill": lambda whole: torch.no_grad()(whole.logits),
     "fwd": lambda whole: whole.loss,
     "bwd": _backward,
     "step": _step,
