@@ -255,11 +255,8 @@ class Rounds:
         share = 100 * statistics.median(alone) / statistics.median(of_call)
         self.run.emit(item.cell, "attention_share", value=share, statistic="median", n=len(alone), note=TIMED_ALONE)
 
-    def _findings(self, item: Timed) -> Findings:
-        return self.bench.telemetry.findings(item.windows)
-
     def _emit(self, item: Timed) -> None:
-        findings = self._findings(item)
+        findings = self.bench.telemetry.findings(item.windows)
         for timing in self.bench.timings:
             if timing not in item.samples:
                 note = NO_KERNEL_TIME if self.bench.device_type == "cpu" else ONLY_A_PLAIN_CALL
@@ -275,7 +272,7 @@ class Rounds:
 
     def _keep_if_throttled(self, item: Timed) -> bool:
         """Return whether an attempt was throttled, and if so keep its samples under a separate metric."""
-        findings = self._findings(item)
+        findings = self.bench.telemetry.findings(item.windows)
         for timing in item.samples if findings.throttled else ():
             origin = f"attempt {item.retries + 1}"
             self.run.emit(item.cell, THROTTLED_LATENCY, timing=timing, origin=origin, **_fields(item, timing, findings))
