@@ -19,7 +19,6 @@ from runner.cells import (
 )
 from runner.machine.devices import DeviceInfo, resolve
 from runner.protocol import PROTOCOLS
-from runner.supervise.job import Refused
 
 CPU = DeviceInfo("cpu", "cpu", "a processor", "cpu")
 GPU = registry.Device(type="cuda", name="a GPU", compute_capability=(9, 0))
@@ -84,9 +83,9 @@ def test_an_implementation_without_backward_says_so(monkeypatch) -> None:
 
 
 def test_an_unknown_implementation_or_device_is_refused_with_those_that_exist() -> None:
-    with pytest.raises(Refused, match="Unknown implementation 'fa2'. Available: .*torch_naive"):
+    with pytest.raises(plan.Refused, match="Unknown implementation 'fa2'. Available: .*torch_naive"):
         plan.chosen(sweeps.get("quick"), ("fa2",))
-    with pytest.raises(Refused, match="Unknown device 'cuda:99'. Available: .*cpu"):
+    with pytest.raises(plan.Refused, match="Unknown device 'cuda:99'. Available: .*cpu"):
         resolve("cuda:99")
 
 
@@ -94,9 +93,9 @@ def test_a_feature_leaves_implementations_that_declare_it_or_says_which_do() -> 
     sweep = dataclasses.replace(sweeps.get("quick"), implementations=("torch_naive", "torch_flex", "triton_fa2"))
     assert plan.chosen(sweep, None, ("window", "head_dim_v")).implementations == sweep.implementations
     assert plan.chosen(sweep, None, ("head_dim_v", "dropout")).implementations == ("torch_naive", "triton_fa2")
-    with pytest.raises(Refused, match="quick declares dropout. Of level op these do: torch_naive,"):
+    with pytest.raises(plan.Refused, match="quick declares dropout. Of level op these do: torch_naive,"):
         plan.chosen(sweep, ("torch_flex",), ("dropout",))
-    with pytest.raises(Refused, match="Unknown feature soft_cap. Possible: causal, window"):
+    with pytest.raises(plan.Refused, match="Unknown feature soft_cap. Possible: causal, window"):
         plan.chosen(sweep, None, ("soft_cap",))
 
 
