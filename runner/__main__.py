@@ -208,7 +208,7 @@ def _plan(options: argparse.Namespace) -> int:
     from runner import listing
 
     what = sweep, options.device, _names(options), protocol_of(options.protocol or sweep.protocol), options.seed
-    listing.show_plan(*what, capabilities=_capabilities(options), as_json=options.json)
+    listing.show_plan(*what, capabilities=tuple(_words(options.features)), as_json=options.json)
     return 0
 
 
@@ -276,7 +276,7 @@ def _new(options: argparse.Namespace) -> Job:
         sweep=sweep,
         device=options.device,
         implementations=_names(options),
-        capabilities=_capabilities(options),
+        capabilities=tuple(_words(options.features)),
         protocol=protocol,
         seed=options.seed,
         run_id=options.run_id,
@@ -403,10 +403,6 @@ def _names(options: argparse.Namespace) -> tuple[str, ...] | None:
     if not names:
         raise Refused("--implementations is empty; give a comma-separated list, such as torch_naive,triton_fa2.")
     return names
-
-
-def _capabilities(options: argparse.Namespace) -> tuple[str, ...]:
-    return tuple(_words(options.features))
 
 
 @contextlib.contextmanager

@@ -19,7 +19,6 @@ from runner.cells import Cell, cell_to_json
 from runner.locks import holder
 from runner.machine import devices, environment
 from runner.protocol import Protocol
-from runner.supervise.job import Refused
 from runner.sweeps import SWEEPS, Sweep
 from runner.worker import set_interpreter
 
@@ -130,10 +129,7 @@ def _fate(cell: Cell, device_type: str) -> str:
 
 def resolve(device: str | None) -> devices.DeviceInfo:
     """Return a device by its name, and run Triton there as it can. Raises Refused."""
-    try:
-        found = devices.resolve(device)
-    except devices.UnknownDevice as error:
-        raise Refused(str(error)) from error
+    found = devices.resolve(device)
     set_interpreter(found.type)
     return found
 

@@ -28,10 +28,6 @@ NOT_TIMED = "Triton runs in the interpreter on a CPU: checked, not timed."
 _NOT_TRACED = "Triton runs in the interpreter on a CPU, whose speed is not traced."
 
 
-class UnknownImplementation(Refused):
-    """An implementation that does not exist; the message lists those that do."""
-
-
 def plan(sweep: Sweep, device: DeviceInfo, protocol: Protocol, seed: int) -> list[Cell]:
     """Return every cell in the order of measurement."""
     target = registry.describe_device(device.id)
@@ -55,7 +51,7 @@ def chosen(
 
     A sweep that names none has every one that a rule may name. "tiles" among the names adds the forms that the others
     have on the device. Implementations that do not declare all of the capabilities are left out. Raises
-    UnknownImplementation with the implementations or capabilities that exist.
+    Refused with the implementations or capabilities that exist.
     """
     names = tuple(name for name in named or sweep.implementations if name != forms.TILES)
     with_tiles = forms.TILES in (*(named or ()), *sweep.implementations)
@@ -83,13 +79,11 @@ def timed_on(sweep: Sweep, device_type: str) -> Sweep:
 def _declaring(sweep: Sweep, capabilities: tuple[str, ...]) -> Sweep:
     existing = level_of(sweep.level).implementations()
     if unknown := [name for name in capabilities if name not in registry.CAPABILITIES]:
-        raise UnknownImplementation(
-            f"Unknown feature {', '.join(unknown)}. Possible: {', '.join(registry.CAPABILITIES)}."
-        )
+        raise Refused(f"Unknown feature {', '.join(unknown)}. Possible: {', '.join(registry.CAPABILITIES)}.")
     able = [name for name, each in existing.items() if all(each.declares(wanted) for wanted in capabilities)]
     kept = tuple(name for name in sweep.implementations if name in able)
     if not kept:
-        raise UnknownImplementation(
+        raise Refused(
             f"No implementation of sweep {sweep.name} declares {' and '.join(capabilities)}. "
             f"Of level {sweep.level} these do: {', '.join(able) or 'none'}."
         )
@@ -108,7 +102,7 @@ def _named(sweep: Sweep, named: tuple[str, ...] | None) -> Sweep:
         return dataclasses.replace(sweep, implementations=kept)
     for name in named:
         if existing.get(name) is None:
-            raise UnknownImplementation(f"Unknown implementation {name!r}. Available: {', '.join(existing)}.")
+            raise Refused(f"Unknown implementation {name!r}. Available: {', '.join(existing)}.")
     return dataclasses.replace(sweep, implementations=tuple(dict.fromkeys(named)))
 
 

@@ -1,14 +1,18 @@
-"""Progress on stderr: a bar on a terminal, plain lines otherwise."""
+"""Progress on stderr, a bar on a terminal and plain lines otherwise, and in the state of a run."""
 
+import math
 import shutil
 import sys
 import time
-from typing import TextIO
+from typing import Any, TextIO
 
+from results.files.journal import RunFolder, State
 from results.render.text import time_left
+from runner.cells import utc_now
 
 _BAR_WIDTH = 24
 _LINE_EVERY_S = 5.0
+_STATE_EVERY_S = 0.5
 
 
 class Progress:
@@ -45,3 +49,19 @@ class Progress:
             self._stream.flush()
         except (BrokenPipeError, OSError):  # the reader has closed the stream; the sweep goes on
             self._bar = False
+
+
+class StateWriter:
+    """Writes the state of a run, that of a running one at most twice a second."""
+
+    def __init__(self) -> None:
+        self._started, self._written_at = utc_now(), -math.inf
+
+    def write(self, folder: RunFolder, state: str, **fields: Any) -> None:
+        """Write the state with other fields of `State`; an ended run has no current step. Raises JournalError."""
+        if state != "running":
+            fields |= {"current": None, "eta_s": None, "eta_bound": False}
+        elif time.monotonic() - self._written_at < _STATE_EVERY_S:
+            return
+        self._written_at = time.monotonic()
+        folder.write_state(State(state, started=self._started, updated=utc_now(), **fields))

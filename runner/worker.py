@@ -21,6 +21,7 @@ from runner import sweeps
 from runner.cells import Cell, cell_to_json
 from runner.ipc import Channel, die_with
 from runner.protocol import protocol_of
+from runner.supervise.job import Refused
 
 EXIT_CONTEXT_BROKEN = 70
 
@@ -48,7 +49,10 @@ class Worker:
                 return
             if message["do"] == "close":
                 return
-            answers[message["do"]](message)
+            try:
+                answers[message["do"]](message)
+            except Refused as error:
+                self._channel.send({"event": "refused", "message": str(error)})
 
     def _open(self, message: dict[str, Any]) -> None:
         """Find the device and plan the sweep, without using the device, which another sweep may hold."""
@@ -59,11 +63,7 @@ class Worker:
         set_torch()
         if message.get("ahead"):
             self._fork_helper()
-        try:
-            self._device = devices.resolve(message["device"])
-        except devices.UnknownDevice as error:
-            self._channel.send({"event": "refused", "message": str(error)})
-            return
+        self._device = devices.resolve(message["device"])
         set_interpreter(self._device.type)
         if self._device.type != "cuda":
             self._dismiss_helper()
@@ -72,13 +72,9 @@ class Worker:
         from runner import plan
 
         self._message = message
-        try:
-            names, wanted = message["implementations"], tuple(message.get("capabilities", ()))
-            sweep = plan.chosen(sweeps.from_json(message["sweep"]), names, wanted, self._device.id)
-            sweep = plan.timed_on(sweep, self._device.type)
-        except plan.UnknownImplementation as error:
-            self._channel.send({"event": "refused", "message": str(error)})
-            return
+        names, wanted = message["implementations"], tuple(message.get("capabilities", ()))
+        sweep = plan.chosen(sweeps.from_json(message["sweep"]), names, wanted, self._device.id)
+        sweep = plan.timed_on(sweep, self._device.type)
         self._sweep = sweeps.to_json(sweep)
         self._cells = plan.plan(sweep, self._device, protocol_of(message["protocol"]), message["seed"])
         self._numbers = {cell: number for number, cell in enumerate(self._cells)}

@@ -155,7 +155,7 @@ class Driver:
             if not share.over:
                 raise self._failure(share)
         for share in self._shares:
-            share.write_state("finished", force=True)
+            share.write_state("finished")
             run = share.folder.run()
             if len(found := differences(run.cards or {})) > 1:
                 words = ", ".join(f"{card} {ratio:.3f}" for card, ratio in found.items())
@@ -243,7 +243,7 @@ class Driver:
                     state, words = (
                         ("cancelled", "Cancelled. It can be resumed.") if cancelled else ("failed", str(error))
                     )
-                    share.write_state(state, message=words, force=True)
+                    share.write_state(state, words)
             if cancelled:
                 raise Cancelled(*(share.run_id for share in self._shares if share.folder)) from None
             raise
@@ -389,7 +389,7 @@ class Driver:
         tasks = [task for task in self._tasks.values() if task.share is share]
         why = " ".join(dict.fromkeys(task.why for task in tasks if task.why)) or "No card answered."
         with contextlib.suppress(JournalError):
-            share.write_state("failed", message=why, force=True)
+            share.write_state("failed", why)
         if share.folder is None:
             return DeviceBusy(why) if all(task.busy for task in tasks) else Refused(why)
         return SweepFailed(f"No card is left; --resume goes on. {why}")

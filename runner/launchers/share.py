@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from results.files import durable
-from results.files.journal import JournalError, RunFolder, State
+from results.files.journal import JournalError, RunFolder
 from results.records import Case, Measurement, RecordError, Run, Status, measurement_from_json
-from runner.cells import Cell, utc_now, without_number
+from runner.cells import Cell, without_number
 from runner.overhead import WALL
+from runner.progress import StateWriter
 from runner.supervise.job import Job, Refused
 from runner.supervise.supervisor import refuse_differences
 
 LOSSES_OF_CASE = 3  # lost cards after which a case is given up
-_STATE_EVERY_S = 0.5
 # Fields that all cards of a run must have in common, so that its numbers are comparable.
 SAME = ("gpu_name", "torch", "triton", "kernel_hash", "protocol")
 _DONE = "case_done"
@@ -39,7 +39,6 @@ class CardAtWork:
     gpu_name: str | None
     case: Case | None = None  # current case
     current: str = "starting"  # current step in words
-    cases: int = 0  # number of finished cases
 
 
 @dataclass
@@ -73,7 +72,7 @@ class Share:
         self._costs_of: dict[int, Mapping[str, float]] = {}  # by task
         self._costs_before: dict[str, float] = {}  # costs of a resumed run until its interruption
         self._work_at_start = 0.0
-        self._started, self._started_at, self._state_at = time.monotonic(), utc_now(), 0.0
+        self._started, self._state = time.monotonic(), StateWriter()
 
     def admit(self, name: str, host: str, record: Run, cells: list[Cell]) -> None:
         """Add a card; the first card supplies the run's record and plan.
@@ -154,7 +153,7 @@ class Share:
         self._take_over(name)
         if self._plan[card.case].lacking:
             self._wait_again(card.case)
-        card.cases, card.case = card.cases + 1, None
+        card.case = None
         self.write_state("running")
 
     def peaks(self, record: Run) -> None:
@@ -193,26 +192,13 @@ class Share:
         """Return whether a stop of this run was requested."""
         return self.folder is not None and self.folder.cancel_requested()
 
-    def write_state(self, state: str, *, message: str | None = None, force: bool = False) -> None:
-        """Write the state of the run, at most twice a second. Raises JournalError."""
-        if self.folder is None or not force and time.monotonic() - self._state_at < _STATE_EVERY_S:
+    def write_state(self, state: str, message: str | None = None) -> None:
+        """Write the state of the run, once it has a folder. Raises JournalError."""
+        if self.folder is None:
             return
-        self._state_at = time.monotonic()
         done, total = self.counts
-        running = state == "running"
-        self.folder.write_state(
-            State(
-                state=state,
-                done=done,
-                total=total,
-                current=self.current if running else None,
-                started=self._started_at,
-                updated=utc_now(),
-                eta_s=self.eta_s if running else None,
-                message=message,
-                costs=self.costs,
-            )
-        )
+        known = {"current": self.current, "eta_s": self.eta_s, "costs": self.costs}
+        self._state.write(self.folder, state, done=done, total=total, message=message, **known)
 
     def close(self) -> None:
         """Release the run's lock."""
@@ -243,7 +229,7 @@ class Share:
         self._work_at_start = sum(self._plan[case].seconds for case in self._waiting)
         if self._several and self._waiting:
             self._calibration = self._waiting[len(self._waiting) // 3]  # short, since every card measures it
-        self.write_state("running", force=True)
+        self.write_state("running")
 
     def _next_for(self, card: CardAtWork) -> Case | None:
         calibrate = self._calibration

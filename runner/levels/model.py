@@ -259,10 +259,8 @@ def kept_for_backward(attention: AttentionInside, inputs: ModelInputs, mode: str
     return _used(whole, attention, whole.loss)
 
 
-def oracle(inputs: ModelInputs, modes: tuple[str, ...], *, fp8: bool = False) -> dict[str, torch.Tensor]:
+def oracle(inputs: ModelInputs, modes: tuple[str, ...]) -> dict[str, torch.Tensor]:
     """Return the results of the passes by the twin in float64; its norms and rotary angles are also in float32."""
-    if fp8:
-        raise UnsupportedCase("A model has no oracle for inputs rounded to FP8.")
     whole = inputs.exact()
     whole.model.use(_EXACT)
     found: dict[str, torch.Tensor] = {}
@@ -349,14 +347,6 @@ def _used(whole: ModelAtWork, attention: AttentionInside, call: Call) -> Call:
     return run
 
 
-def _inference(whole: ModelAtWork) -> Call:
-    def run() -> torch.Tensor:
-        with torch.no_grad():
-            return whole.logits()
-
-    return run
-
-
 def _backward(whole: ModelAtWork) -> Call:
     loss, weights = whole.loss(), whole.model.parameters
     return lambda: torch.autograd.grad(loss, weights, retain_graph=True)
@@ -369,8 +359,8 @@ def _step(whole: ModelAtWork) -> Call:
 
 
 _CALLS: dict[str, Callable[[ModelAtWork], Call]] = {
-    "decode": _inference,
-    "prefill": _inference,
+    "decode": lambda whole: torch.no_grad()(whole.logits),
+    "prefill": lambda whole: torch.no_grad()(whole.logits),
     "fwd": lambda whole: whole.loss,
     "bwd": _backward,
     "step": _step,

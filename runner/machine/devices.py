@@ -9,9 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-
-class UnknownDevice(ValueError):
-    """A device that this machine does not have; the message lists those that it has."""
+from runner.supervise.job import Refused
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ def available() -> list[DeviceInfo]:
 def resolve(wanted: str | None) -> DeviceInfo:
     """Return the device of that name; None or "cuda" means the first GPU, and None the CPU if there is no GPU.
 
-    Raises UnknownDevice with the devices of this machine.
+    Raises Refused with the devices of this machine.
     """
     found = available()
     if wanted is None:
@@ -43,7 +41,7 @@ def resolve(wanted: str | None) -> DeviceInfo:
     for device in found:
         if device.id == name:
             return device
-    raise UnknownDevice(f"Unknown device {wanted!r}. Available: {', '.join(device.id for device in found)}.")
+    raise Refused(f"Unknown device {wanted!r}. Available: {', '.join(device.id for device in found)}.")
 
 
 def current(device: DeviceInfo) -> AbstractContextManager[object]:

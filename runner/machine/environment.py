@@ -17,11 +17,9 @@ MIB = 1024 * 1024
 
 def describe(device: DeviceInfo) -> dict[str, Any]:
     """Return the fields of results.records.Run that depend on the machine and the checkout, not on the sweep."""
+    commit = git("rev-parse", "HEAD")
+    changed = git("status", "--porcelain", "--untracked-files=no")
     of_device = _gpu(device) if device.type == "cuda" else {"gpu_name": device.name, "device_type": "cpu"}
-    return {**_software(), **_checkout(), **of_device}
-
-
-def _software() -> dict[str, Any]:
     return {
         "torch": torch.__version__,
         "triton": version("triton"),
@@ -30,16 +28,10 @@ def _software() -> dict[str, Any]:
         "cpu": f"{cpu_name()}, {os.cpu_count()} threads",
         "host": hashed(platform.node()),
         "tf32": torch.backends.cuda.matmul.allow_tf32,
-    }
-
-
-def _checkout() -> dict[str, Any]:
-    commit = git("rev-parse", "HEAD")
-    changed = git("status", "--porcelain", "--untracked-files=no")
-    return {
         "git_commit": commit.decode().strip() if commit else None,
         "git_dirty": None if not commit or changed is None else bool(changed),
         "kernel_hash": kernel_hash(),
+        **of_device,
     }
 
 

@@ -61,9 +61,10 @@ class Gpu:
 
     def clock_reading(self) -> Reading:
         """Return clock and throttling only, which takes a third of the time of a full reading."""
+        reasons = _ask(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, self._handle)
         return Reading(
             sm_clock_mhz=_ask(pynvml.nvmlDeviceGetClockInfo, self._handle, pynvml.NVML_CLOCK_SM),
-            throttle=self._throttle(),
+            throttle=(reasons or 0) & sum(THROTTLE_REASONS),
             max_sm_clock_mhz=self._max_sm_clock_mhz,
         )
 
@@ -76,10 +77,6 @@ class Gpu:
         """Return the enforced power limit."""
         limit = _ask(pynvml.nvmlDeviceGetEnforcedPowerLimit, self._handle)
         return None if limit is None else limit / 1000
-
-    def _throttle(self) -> int:
-        reasons = _ask(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, self._handle)
-        return (reasons or 0) & sum(THROTTLE_REASONS)
 
     def _others(self) -> int | None:
         processes = _ask(pynvml.nvmlDeviceGetComputeRunningProcesses, self._handle)

@@ -41,13 +41,13 @@ class Telemetry:
     """A thread that reads the GPU twenty times per second; it does nothing without NVML."""
 
     def __init__(self, uuid: str | None, *, companions: int = 0) -> None:
-        self._gpu = nvml.find(uuid) if uuid else None
+        self.gpu = nvml.find(uuid) if uuid else None  # None without NVML
         self._companions = companions  # other processes of the same sweep on the GPU, which take turns with this one
         self._readings: deque[tuple[float, nvml.Reading]] = deque(maxlen=_KEPT)
         self._end = threading.Event()
         self._asking = threading.Lock()
         self._thread = threading.Thread(target=self._watch, name="telemetry", daemon=True)
-        if self._gpu:
+        if self.gpu:
             self._thread.start()
 
     def stop(self) -> None:
@@ -60,23 +60,18 @@ class Telemetry:
         """Pause the readings within the block, since concurrent NVML queries delay each other."""
         return self._asking
 
-    @property
-    def gpu(self) -> nvml.Gpu | None:
-        """Return the GPU; None without NVML."""
-        return self._gpu
-
     def look(self, since: float) -> None:
         """Read the clock unless there is a reading since then, for timing shorter than the interval of readings."""
         now = time.monotonic()
-        if self._gpu and not self.between(since, now):
-            self._readings.append((now, self._gpu.clock_reading()))
+        if self.gpu and not self.between(since, now):
+            self._readings.append((now, self.gpu.clock_reading()))
 
     def settle(self, device: str) -> None:
         """Wait up to half a second for the GPU's full clock, or only briefly if the clock is steady or not known."""
-        now = self._gpu.clock_reading() if self._gpu else None
+        now = self.gpu.clock_reading() if self.gpu else None
         stopwatch.settle(
             device,
-            lambda: self._gpu.clock_reading().sm_clock_mhz,
+            lambda: self.gpu.clock_reading().sm_clock_mhz,
             now.max_sm_clock_mhz if now else None,
             steady=self._is_steady(),
         )
@@ -91,7 +86,7 @@ class Telemetry:
         known = self._since(min(low for low, _ in spans)) if spans else []
         within = [reading for at, reading in known if any(low <= at <= high for low, high in spans)]
         found = judge(within, self._companions)
-        if not self._gpu or not spans or any(reading.power_w is not None for reading in within):
+        if not self.gpu or not spans or any(reading.power_w is not None for reading in within):
             return found
         span_ms = 1e3 * sum(end - start for start, end in spans)
         missing = (TOO_SHORT if within else NOT_WATCHED).format(span_ms)
@@ -113,7 +108,7 @@ class Telemetry:
     def _watch(self) -> None:
         while not self._end.wait(_PERIOD_S):
             with self._asking:
-                self._readings.append((time.monotonic(), self._gpu.reading()))
+                self._readings.append((time.monotonic(), self.gpu.reading()))
 
 
 def judge(readings: list[nvml.Reading], companions: int = 0) -> Findings:

@@ -26,6 +26,7 @@ from runner.cells import Cell, cell_from_json
 from runner.ipc import Channel, die_with
 
 if TYPE_CHECKING:
+    from runner.levels import MeasuredLevel
     from runner.measure.triton_hooks import Kernel
 
 _NICENESS = 10  # another sweep may be timing on another GPU
@@ -150,7 +151,7 @@ def rehearse(cells: Iterable[Cell], device: str, takes: Callable[[object], bool]
             inputs = level_of(case).empty_inputs(case, device)
             for name, modes in wanted.items():
                 with contextlib.suppress(*_FAULTS):
-                    _call(level_of(case).implementations()[name].attention, inputs, modes)
+                    _call(level_of(case), name, inputs, modes)
         inputs = None  # free it before the next one, because a cache can fill half the device
 
 
@@ -176,11 +177,9 @@ def processes(cores: int, gpus: int, free_bytes: int) -> int:
     return max(1, min(cores // max(1, gpus) - _SPARED_CORES, free_bytes // _PROCESS_BYTES))
 
 
-def _call(attention: Any, inputs: Any, modes: set[str]) -> None:
-    """Make each call of the checks and timings of these modes once."""
-    from runner.levels import level_of
-
-    level = level_of(inputs.case)
+def _call(level: MeasuredLevel, name: str, inputs: Any, modes: set[str]) -> None:
+    """Make each call of an implementation's checks and timings in these modes once."""
+    attention = level.implementations()[name].attention
     for each in level.passes(inputs.case):
         if modes & set(each.modes):
             trial = level.trial(attention, inputs, each.mode)

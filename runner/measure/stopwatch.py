@@ -35,16 +35,12 @@ def _persisting_l2_bytes() -> int:
     return size.value if driver.cuCtxGetLimit(ctypes.byref(size), PERSISTING_L2) == 0 else 0
 
 
-def _nothing() -> None:
-    """Do nothing, in place of synchronizing a device."""
-
-
 class EagerStopwatch:
     """Wall time from the call to its end on the device, with host overhead and without flushing caches."""
 
     flag: str | None = None  # for the samples just taken
 
-    def __init__(self, synchronize: Call = _nothing, *, watched: bool = False) -> None:
+    def __init__(self, synchronize: Call = lambda: None, *, watched: bool = False) -> None:
         self._synchronize, self._watched = synchronize, watched
         self._waits: list[float] = []
 
@@ -184,7 +180,8 @@ def sample_round(stopwatch: Stopwatch, call: Call, earlier: list[float], protoco
     samples are precise enough or the round's share of the time limit is used up.
     """
     eager = isinstance(stopwatch, EagerStopwatch)
-    plain = stopwatch if eager else EagerStopwatch(torch.cuda.synchronize if torch.cuda.is_initialized() else _nothing)
+    waits = (torch.cuda.synchronize,) if torch.cuda.is_initialized() else ()
+    plain = stopwatch if eager else EagerStopwatch(*waits)
     first = plain.sample(call, 1)
     heated = time.perf_counter() + protocol.heat_s
     while time.perf_counter() < heated:

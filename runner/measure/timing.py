@@ -87,9 +87,8 @@ class Rounds:
         timed = self._left()
         for item in timed:
             self._emit(item)
-        for item in timed:
-            if self._has_energy(item):
-                self._take_energy(item)
+        for item in timed if self.bench.energy and self.bench.protocol.energy_s else ():
+            self._take_energy(item)
 
     def _left(self) -> list[Timed]:
         return [item for item in self.timed if item.cell in self.run.live]
@@ -231,21 +230,17 @@ class Rounds:
         if reason:
             self.run.fail([cell], Status.INCORRECT, reason)
 
-    def _has_energy(self, item: Timed) -> bool:
-        wanted = self.bench.energy is not None and self.bench.protocol.energy_s > 0
-        samples = item.samples.get("kernel")
-        long_enough = bool(samples) and statistics.median(samples) >= energy.LEAST_MS
-        return wanted and long_enough and item.cell.about_mode.measures_memory
-
     def _take_energy(self, item: Timed) -> None:
-        """Measure the energy of a cell; a failure does not affect its latency."""
-        failed = self.run.attempt(item.cell, [], "energy", lambda: self._energy(item))
+        """Measure the energy of a cell whose call is long enough; a failure does not affect its latency."""
+        call_ms = statistics.median(item.samples.get("kernel") or [0.0])
+        if call_ms < energy.LEAST_MS or not item.cell.about_mode.measures_memory:
+            return
+        failed = self.run.attempt(item.cell, [], "energy", lambda: self._energy(item, call_ms))
         if failed:
             self.run.emit(item.cell, "energy_j", status=failed[0], note=failed[1])
 
-    def _energy(self, item: Timed) -> None:
+    def _energy(self, item: Timed, call_ms: float) -> None:
         call = self.run.call(item.cell)
-        call_ms = statistics.median(item.samples["kernel"])
         with self.bench.costs.of(ENERGY), self.bench.telemetry.paused():
             found = self.bench.energy.measure(call, call_ms, self.bench.protocol.energy_s)
         if found:
@@ -260,11 +255,8 @@ class Rounds:
         share = 100 * statistics.median(alone) / statistics.median(of_call)
         self.run.emit(item.cell, "attention_share", value=share, statistic="median", n=len(alone), note=TIMED_ALONE)
 
-    def _findings(self, item: Timed) -> Findings:
-        return self.bench.telemetry.findings(item.windows)
-
     def _emit(self, item: Timed) -> None:
-        findings = self._findings(item)
+        findings = self.bench.telemetry.findings(item.windows)
         for timing in self.bench.timings:
             if timing not in item.samples:
                 note = NO_KERNEL_TIME if self.bench.device_type == "cpu" else ONLY_A_PLAIN_CALL
@@ -280,7 +272,7 @@ class Rounds:
 
     def _keep_if_throttled(self, item: Timed) -> bool:
         """Return whether an attempt was throttled, and if so keep its samples under a separate metric."""
-        findings = self._findings(item)
+        findings = self.bench.telemetry.findings(item.windows)
         for timing in item.samples if findings.throttled else ():
             origin = f"attempt {item.retries + 1}"
             self.run.emit(item.cell, THROTTLED_LATENCY, timing=timing, origin=origin, **_fields(item, timing, findings))

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from results import levels
-from results.files.journal import JournalError, RunFolder, State, new_run_id
+from results.files.journal import JournalError, RunFolder, new_run_id
 from results.records import Measurement, Run, Status, measurement_from_json
 from runner.cells import Cell, cell_from_json, utc_now, without_number
 from runner.locks import device_lock
 from runner.overhead import COMPILING, STARTS, TOTAL
-from runner.progress import Progress
+from runner.progress import Progress, StateWriter
 from runner.protocol import protocol_of
 from runner.supervise import other_version
 from runner.supervise.job import Cancelled, Job, Refused, SweepFailed
@@ -33,7 +33,6 @@ _STEP_LIMIT_S = 120.0  # includes compiling; the cell's estimate is added
 _STEP_LIMIT_ESTIMATES = 20.0
 _LOSSES_OF_CASE = 3  # lost workers in one case without a new status before the case is given up
 _LOSSES_OF_ONE = 6  # lost workers due to one implementation before its other cells are skipped
-_STATE_EVERY_S = 0.5
 SILENCE_S = 60.0  # time limit for compiling one kernel, and for finding all of them
 _GPU_FILES = ("/dev/nvidiactl", "/dev/dxg")  # device files of the driver on Linux and in WSL
 MOST_TRACES = 6  # most cells of a sustained run
@@ -65,13 +64,12 @@ class Sweeping:
         self._expected, self._case_begun = Expected(), time.monotonic()
         self._losses: Counter[str] = Counter()
         self._failed_starts, self._why = 0, ""
-        self._begun, self._started, self._started_at = begun, time.monotonic(), utc_now()
+        self._begun, started, self._state = begun, time.monotonic(), StateWriter()
         before = folder.read_state() if job.resume else None
         costs_before = (before.costs if before else None) or {}
         self._costs = cast(Any, Counter(costs_before))  # seconds by kind; the type of Counter allows whole numbers only
         self._costs_before_s = self._costs.pop(TOTAL, 0.0)
-        self._costs[STARTS] += self._started - begun
-        self._state_at = 0.0
+        self._costs[STARTS] += started - begun
         self._ready = False  # the worker has warmed up
         self._at: Cell | None = None  # the cell announced, its step, and how long that may take
         self._step, self._deadline_s = "", OPEN_LIMIT_S
@@ -90,7 +88,7 @@ class Sweeping:
             signalled = waiting.stop
             waiting.stop = lambda: signalled() or self._folder.cancel_requested()
             waiting.call = lambda: self._write_state("running")  # so that a hanging step is shown
-            self._write_state("running", force=True)
+            self._write_state("running")
             for cell in self._cells:
                 if cell.reason:
                     self._give_status([cell], Status(cell.reason_status), cell.reason)
@@ -99,7 +97,7 @@ class Sweeping:
             for cells in self._job.order([list(cells) for _, cells in groupby(self._cells, key=lambda c: c.case)]):
                 self._finish_case(cells)
             self._current = None
-            self._write_state("finished", force=True)
+            self._write_state("finished")
         except Cancelled:
             self._end("cancelled", "Cancelled. It can be resumed.")
             raise Cancelled(self._folder.run_id) from None
@@ -125,9 +123,7 @@ class Sweeping:
         ours = [n for n, c in enumerate(self._cells) if c in self._left and c.implementation in names]
 
         def tell(done: int, found: int) -> None:
-            self._current = f"compiling ahead, {done} of {found} kernels"
-            self._progress.show(*self._counts(), self._current, *self._eta())
-            self._write_state("running")
+            self._show(f"compiling ahead, {done} of {found} kernels")
 
         if ours:
             self._handle.log.note(f"{utc_now()} {compile_ahead(self._handle, ours, tell, self._job.claims)}")
@@ -190,7 +186,7 @@ class Sweeping:
             if message["event"] == "begin":
                 self._at = None if message["cell"] is None else self._cells[message["cell"]]
                 self._step, self._deadline_s = message["step"], self._limit([self._at] if self._at else todo)
-                self._tell(self._at or todo[0], self._step)
+                self._show(f"{(self._at or todo[0]).words} ({self._step})")
             else:
                 self._record(measurement_from_json(message["record"]))
 
@@ -235,8 +231,8 @@ class Sweeping:
                 for row in without_number(self._folder.run_id, cell, self._timings, status, note):
                     self._record(row)
 
-    def _tell(self, cell: Cell, step: str) -> None:
-        self._current = f"{cell.words} ({step})"
+    def _show(self, current: str) -> None:
+        self._current = current
         self._progress.show(*self._counts(), self._current, *self._eta())
         self._write_state("running")
 
@@ -258,37 +254,18 @@ class Sweeping:
         """Return the estimated remaining seconds, and whether they are a lower bound."""
         return self._expected.left(time.monotonic() - self._case_begun)
 
-    def _write_state(self, state: str, *, force: bool = False, message: str | None = None) -> None:
-        if not force and time.monotonic() - self._state_at < _STATE_EVERY_S:
-            return
-        self._state_at = time.monotonic()
-        running = state == "running"
+    def _write_state(self, state: str, message: str | None = None) -> None:
         done, total = self._counts()
-        eta_s, bound = self._eta() if running else (None, False)
-        self._folder.write_state(
-            State(
-                state=state,
-                done=done,
-                total=total,
-                current=self._current if running else None,
-                pid=os.getpid(),
-                started=self._started_at,
-                updated=utc_now(),
-                eta_s=eta_s,
-                eta_bound=bound,
-                message=message,
-                costs=self._all_costs(),
-            )
-        )
-
-    def _all_costs(self) -> dict[str, float]:
-        total = self._costs_before_s + time.monotonic() - self._begun
-        return {kind: round(seconds, 3) for kind, seconds in (*self._costs.items(), (TOTAL, total))}
+        eta_s, bound = self._eta()
+        total_s = self._costs_before_s + time.monotonic() - self._begun
+        costs = {kind: round(seconds, 3) for kind, seconds in (*self._costs.items(), (TOTAL, total_s))}
+        known = {"current": self._current, "eta_s": eta_s, "eta_bound": bound, "costs": costs}
+        self._state.write(self._folder, state, done=done, total=total, pid=os.getpid(), message=message, **known)
 
     def _end(self, state: str, message: str) -> None:
         # On a full disk the state cannot be written; the exit code and the message explain.
         with contextlib.suppress(JournalError):
-            self._write_state(state, force=True, message=message)
+            self._write_state(state, message)
 
 
 def supervise(

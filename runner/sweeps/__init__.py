@@ -20,13 +20,10 @@ __all__ = (
 )  # fmt: skip
 
 
-def _classes() -> dict[str, type[Sweep]]:
-    """Return the class of each level's sweeps, in the order of the levels."""
-    stems = {path.stem for path in Path(__file__).parent.glob("[!_]*.py")}
-    return {name: importlib.import_module(f"{__name__}.{name}").SWEEP for name in LEVELS if name in stems}
-
-
-_CLASSES = _classes()
+_MODULES = {path.stem for path in Path(__file__).parent.glob("[!_]*.py")}
+_CLASSES: dict[str, type[Sweep]] = {  # by level, in the order of the levels
+    name: importlib.import_module(f"{__name__}.{name}").SWEEP for name in LEVELS if name in _MODULES
+}
 _NO_GRIDS: dict[str, type[Sweep]] = {"given": GivenSweep, "domain": RealModelsSweep}  # by a field that only they have
 SWEEPS: dict[str, Sweep] = {
     sweep.name: sweep for level in _CLASSES for sweep in importlib.import_module(f"{__name__}.{level}").SWEEPS

@@ -47,7 +47,7 @@ class DecodeSweep(Sweep):
 
     @classmethod
     def completed(cls, case: Case, sizes: Mapping[str, Any]) -> Case:
-        """Return a case of a table with unstated fields filled in."""
+        """Return a case of a table with unstated fields filled in; `sizes` has those that both levels share."""
         lengths: dict[str, Any] = {"query_tokens": case.seqlen_q, "lengths": case.lengths or "uniform"}
         return decode_case(context=case.seqlen_k, page_size=case.page_size or 0, **lengths, **sizes)
 

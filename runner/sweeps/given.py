@@ -13,7 +13,7 @@ from runner.sweeps.grid import GridAxis, Sweep, SweepError
 
 MAX_CASES = 2000
 # By level the sweeps that supply implementations and modes, and complete a case.
-KINDS: dict[str, type[Sweep]] = {kind.LEVEL: kind for kind in (op.OpSweep, decode.DecodeSweep)}
+KINDS: dict[str, type[op.OpSweep | decode.DecodeSweep]] = {"op": op.OpSweep, "decode": decode.DecodeSweep}
 _NEEDED = ("batch", "num_heads", "seqlen_q", "seqlen_k", "head_dim", "dtype", "causal")
 _LARGEST = {"batch": 65_536, "num_heads": 1024, "seqlen_q": 1_048_576, "seqlen_k": 1_048_576, "head_dim": 1024}
 

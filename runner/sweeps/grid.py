@@ -102,14 +102,6 @@ class Sweep(ABC):
     energy: bool = False  # whether --standard measures energy too, 0.1 s for each forward and fwd_bwd
     protocol: str = "standard"  # default sampling preset
 
-    @classmethod
-    def completed(cls, case: Case, sizes: Mapping[str, Any]) -> Case:
-        """Return a case of a table with unstated fields filled in; `sizes` has those that all levels share.
-
-        Only the levels in `runner.sweeps.given.KINDS` need it.
-        """
-        raise NotImplementedError(f"Level {cls.LEVEL} takes no cases of tables.")
-
     @property
     def extrapolates(self) -> bool:
         """Return whether models that do not fit the device are extrapolated from fewer layers."""

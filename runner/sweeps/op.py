@@ -42,23 +42,20 @@ class OpSweep(Sweep):
 
     @classmethod
     def completed(cls, case: Case, sizes: Mapping[str, Any]) -> Case:
-        """Return a case of a table with unstated fields filled in."""
+        """Return a case of a table with unstated fields filled in; `sizes` has those that both levels share."""
         whole = attention_case(seqlen=case.seqlen_q, seqlen_k=case.seqlen_k, causal=case.causal, **sizes)
         return dataclasses.replace(whole, head_dim_v=case.head_dim_v or case.head_dim, features=case.features)
 
     def _cases(self) -> Iterator[Case]:
         for seqlen, head_dim in product(self.seqlen, self.head_dim):
-            yield from self._cases_of(seqlen, head_dim)
-
-    def _cases_of(self, seqlen: int, head_dim: int) -> Iterator[Case]:
-        batches = (_divide("tokens", self.tokens, "seqlen", seqlen),) if self.tokens else self.batch
-        heads = (_divide("hidden", self.hidden, "head_dim", head_dim),) if self.hidden else self.num_heads
-        kv_heads = self.num_kv_heads or (None,)
-        masks = (self.window_size, self.features or (None,))
-        names = ("dtype", "causal", "batch", "num_heads", "num_kv_heads", "window_size", "features", "inputs")
-        for values in product(self.dtype, self.causal, batches, heads, kv_heads, *masks, self.inputs):
-            sizes: dict[str, Any] = dict(zip(names, values, strict=True))
-            yield attention_case(seqlen=seqlen, head_dim=head_dim, **sizes)
+            batches = (_divide("tokens", self.tokens, "seqlen", seqlen),) if self.tokens else self.batch
+            heads = (_divide("hidden", self.hidden, "head_dim", head_dim),) if self.hidden else self.num_heads
+            kv_heads = self.num_kv_heads or (None,)
+            masks = (self.window_size, self.features or (None,))
+            names = ("dtype", "causal", "batch", "num_heads", "num_kv_heads", "window_size", "features", "inputs")
+            for values in product(self.dtype, self.causal, batches, heads, kv_heads, *masks, self.inputs):
+                sizes: dict[str, Any] = dict(zip(names, values, strict=True))
+                yield attention_case(seqlen=seqlen, head_dim=head_dim, **sizes)
 
 
 SWEEP = OpSweep

@@ -33,7 +33,7 @@ def test_each_gpu_has_a_lock_and_a_uuid_of_its_own(asked) -> None:
     assert (first.uuid, second.uuid) == ("0000-0", "0000-1")
     assert first.lock != second.lock
     assert devices.resolve(None) == devices.resolve("cuda") == first
-    with pytest.raises(devices.UnknownDevice, match="Unknown device 'cuda:2'. Available: cuda:0, cuda:1, cpu"):
+    with pytest.raises(devices.Refused, match="Unknown device 'cuda:2'. Available: cuda:0, cuda:1, cpu"):
         devices.resolve("cuda:2")
 
 
