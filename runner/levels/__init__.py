@@ -101,8 +101,7 @@ class MeasuredLevel:
     # (attention, inputs, mode) -> a forward whose result keeps the tensors for the backward; None: no backward.
     kept_for_backward: Callable[[Any, Any, str], Call | None] = lambda attention, inputs, mode: None
 
-    # (inputs, passes) -> float64 results by the names of tensors; a level that has implementations in FP8 also takes
-    # fp8=True, for inputs rounded to it.
+    # (inputs, passes, fp8=) -> float64 results by the names of tensors; with `fp8` for inputs rounded to FP8.
     oracle: Callable[..., dict[str, torch.Tensor]]
     # (inputs, passes) -> results of the most accurate fused kernel of a 16-bit dtype; empty: not known.
     fused_oracle: Callable[[Any, tuple[str, ...]], dict[str, torch.Tensor]] = lambda inputs, modes: {}

@@ -229,11 +229,13 @@ def call(attention: DecodeAttention, inputs: DecodeInputs, mode: str) -> Call:
     return decode
 
 
-def oracle(inputs: DecodeInputs, modes: tuple[str, ...]) -> dict[str, torch.Tensor]:
+def oracle(inputs: DecodeInputs, modes: tuple[str, ...], *, fp8: bool = False) -> dict[str, torch.Tensor]:
     """Return out in float64 from the cache as stored, one sequence at a time to save memory.
 
     For a quantized cache, `out_original` is the out of the cache before quantization.
     """
+    if fp8:
+        raise UnsupportedCase("Decoding has no oracle for inputs rounded to FP8.")
     found = {"out": _exact(inputs, original=False)}
     return found if inputs.step.k_scale is None else {**found, "out_original": _exact(inputs, original=True)}
 

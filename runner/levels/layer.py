@@ -114,8 +114,10 @@ def inner_call(attention: Attention, inputs: LayerInputs, mode: str) -> Call:
     return alone.call(attention, inputs, mode)
 
 
-def oracle(inputs: LayerInputs, modes: tuple[str, ...]) -> dict[str, torch.Tensor]:
+def oracle(inputs: LayerInputs, modes: tuple[str, ...], *, fp8: bool = False) -> dict[str, torch.Tensor]:
     """Return out, and with the mode bwd dx and every weight's gradient, in float64."""
+    if fp8:
+        raise UnsupportedCase("Layers have no oracle for inputs rounded to FP8.")
     case = inputs.case
     exact = LayerReference(inputs.weights, inputs.x, head_dim=case.head_dim, causal=bool(case.causal))
     return exact.gradients(inputs.dout) if "bwd" in modes else {"out": exact.out()}

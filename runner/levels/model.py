@@ -259,8 +259,10 @@ def kept_for_backward(attention: AttentionInside, inputs: ModelInputs, mode: str
     return _used(whole, attention, whole.loss)
 
 
-def oracle(inputs: ModelInputs, modes: tuple[str, ...]) -> dict[str, torch.Tensor]:
+def oracle(inputs: ModelInputs, modes: tuple[str, ...], *, fp8: bool = False) -> dict[str, torch.Tensor]:
     """Return the results of the passes by the twin in float64; its norms and rotary angles are also in float32."""
+    if fp8:
+        raise UnsupportedCase("A model has no oracle for inputs rounded to FP8.")
     whole = inputs.exact()
     whole.model.use(_EXACT)
     found: dict[str, torch.Tensor] = {}
