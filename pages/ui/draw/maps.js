@@ -18,6 +18,7 @@ export default function draw(component) {
   const press = name => (hidden.delete(name) || hidden.add(name), draw(component));
   if (data.legend.length || data.marks.length) maps.append(legend(data, hidden, firsts, press));
   const whole = make("div", { className: data.named ? "facets named" : "facets" }, facets);
+  whole.classList.toggle("words", data.rows.some(row => row.length > 8));
   whole.style.setProperty("--columns", data.columns.length);
   maps.append(whole, note);
   if (data.scale) maps.append(scale(data.scale));
