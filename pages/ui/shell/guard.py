@@ -34,7 +34,7 @@ _STYLE, _HISTORY = ((_HERE / name).read_text(encoding="utf-8") for name in ("lay
 _IMPORTS = "".join(f'import "{name}";' for name in _FILES)
 _ADDED = f'<style>{_STYLE}</style><script>{_HISTORY}</script><script type="module">{_IMPORTS}</script></body>'.encode()
 _OF_FILE = (b"content-length", b"etag", b"last-modified")  # headers that are wrong once the page is changed
-# Headers for which the page would come compressed, or not at all if the browser holds that of another Streamlit app.
+# With these headers Streamlit compresses the page, or sends none to a browser that holds the page of another app.
 _WHOLE = (b"accept-encoding", b"if-modified-since", b"if-none-match")
 
 
