@@ -150,3 +150,7 @@ def test_certificates_are_a_table_and_a_failure_names_the_command(monkeypatch: p
     assert odd["no leak"] == "1.0e-03 · 0 fails: python -m runner.validate.certificates --implementations odd"
     assert captions[0].startswith("A device, torch 2.13, x 4.0, 2026-11-28: largest deviation")
     assert odd["repeat"] == "0 · 0" and absent["reason"] == "needs a GPU"
+
+
+def test_the_axis_of_errors_begins_at_the_least_above_zero():
+    assert accuracy._limits(pd.Series([0.0, 2e-7, 3e-6])) == [2e-7, 3e-6]

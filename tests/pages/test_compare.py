@@ -250,6 +250,15 @@ def test_a_sweep_run_again_has_a_history_with_its_regression_on_top(page, home):
     assert "history_timing" not in {control.key for control in page.segmented_control}, "there is one timing"
 
 
+def test_runs_of_a_sweep_that_share_no_shape_have_no_history(unpublished, home, app):
+    for day, seqlen in ((1, 128), (2, 4096)):
+        run = replace(RUN, run_id=f"day-{day}", created=f"2026-04-0{day}T00:00:00", sweep={"name": "quick"})
+        RunFolder.create(home, run, [latency(1.0, seqlen, run_id=run.run_id)])
+    app.query_params["of"] = "History"
+    page = app.switch_page("pages/compare.py").run()
+    assert "No sweep timed a shape twice on one GPU yet." in shown(page)
+
+
 def test_gpus_are_drawn_as_ratios_of_each_shape_around_a_line_at_one(page, home):
     shapes = {"Fast": {128: 1.0, 256: 4.0}, "Slow": {128: 4.0, 256: 2.0}}
     for gpu, times in shapes.items():

@@ -187,6 +187,8 @@ def test_prefill_and_mixed_batches_have_a_tab_that_compares_pages_and_separate_c
 def test_the_cost_of_a_token_follows_from_price_power_limit_and_the_fastest_attention_of_each_batch(page):
     of_layer = "**0.0139 dollars per million tokens** of attention of one layer, at context 1k and batch 1"
     assert f"Cheapest at $1 a GPU-hour: {of_layer} with triton_split_kv." in shown(page)
+    page.number_input(key="price").set_value(2.0).run()
+    assert "Cheapest at $2 a GPU-hour: **0.0278 dollars" in shown(page)
     times = [("a", 1, 1.0), ("b", 1, 2.0), ("a", 8, 4.0)]
     table = pd.DataFrame(times, columns=["implementation", "batch", "latency_ms"])
     rows = frontier.points(table.assign(seqlen=1024, seqlen_q=1, run_id="r"), {"r": 700.0}).to_dict("records")

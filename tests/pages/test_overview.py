@@ -235,3 +235,6 @@ def test_a_card_shows_its_numbers_or_says_that_nothing_was_measured(home, app):
     assert "python -m runner run quick" in shown(app)
     app.radio(key="gpu").set_value(GPU).run()
     assert app.pills(key="my_card").value is None, "another GPU was chosen"
+    app.pills(key="my_card").set_value("B200").run()
+    app.segmented_control(key="overview_view").set_value("My shape").run()
+    assert "by the data sheets the B200 takes about" in shown(app)

@@ -59,6 +59,7 @@ def test_a_report_alone_or_beside_several_runs_says_which_fill_it_and_what_is_op
     assert all(words in shown(page) for words in ours)
     _open(page, "performance_guide", "h200-fa_paper-full")
     assert "no run has the shape" in shown(page)
+    assert "Each cell: published / ours." in shown(page) and "Bold: the best of ours in its row." not in shown(page)
     assert any("run generation --set subject=llama2-7b --set context=512" in code.value for code in page.code)
 
 

@@ -51,7 +51,9 @@ def test_a_known_device_has_its_share_of_the_peak_from_zero_and_its_roof():
     assert "of the data-sheet peak" in shown(page)
     assert "data-sheet peak" in _names(page)
     page.selectbox(key="quantity").set_value("roofline").run()
-    assert "data-sheet roof" in _names(page)
+    (spec,) = (json.loads(each.proto.spec) for each in page.get("plotly_chart"))
+    roofs = [trace for trace in spec["data"] if trace["name"] == "data-sheet roof"]
+    assert [trace.get("showlegend", True) for trace in roofs].count(True) == 1 and roofs[0]["line"]["dash"] == "solid"
     assert "NVIDIA H200 data sheet" in shown(page)
 
 
