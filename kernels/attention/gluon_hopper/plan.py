@@ -22,7 +22,7 @@ from . import configs, tuning
 from .backward_launch import BackwardInputs, DqWarpgroupBackward, SingleKernelBackward, TwoKernelBackward
 from .forward import combine_kernel, forward_kernel
 from .forward_overflow import MAX_FLAGS
-from .forward_schedule import TileSchedule, Tiling, tile_schedule
+from .forward_schedule import TileSchedule, Tiling, tile_schedule, time_of
 from .forward_second_half import second_half_kernel
 from .forward_tiles import ForwardShape
 from .launch import Descriptor, Launch, Step, addressable, empty_addressable, is_addressable, run_in_order
@@ -335,30 +335,29 @@ def _shape(plan: GluonHopperPlan, tiling: Tiling, schedule: TileSchedule) -> For
 
 
 def _parts(plan: GluonHopperPlan, tiles: configs.ForwardTiles) -> list[Part]:
-    """Return parts of the heads whose P there is room for, in as few rounds of tiles as can be.
+    """Return the fewest parts of the heads whose P there is room for, as equal as can be.
 
-    None if a part would have few tiles.
+    None where computing the scores twice takes less time.
     """
-    tile_rows, programs = configs.ROWS * tiles.consumers, plan.multiprocessors
-    _, tiling, _ = _schedule(plan, replace(tiles, host_schedule=False), tile_rows, False)
-    kept_bytes = sum(map(tiling.blocks, range(tiling.n_m))) * tile_rows * (2 * tiles.block_n + 4)
-    most = min(plan.n_heads, tuning.number("kept_bytes") // kept_bytes)
-    least = min(plan.n_heads, -(-tuning.number("kept_rounds") * programs // tiling.n_m))
-    if most < least:
+    tile_rows = configs.ROWS * tiles.consumers
+    programs, whole, _ = _schedule(plan, tiles, tile_rows, False)
+    kept_bytes = sum(map(whole.blocks, range(whole.n_m))) * tile_rows * (2 * tiles.block_n + 4)
+    most = tuning.number("kept_bytes") // kept_bytes
+    if not most:
         return []
+    count = -(-plan.n_heads // most)
+    firsts = [plan.n_heads * part // count for part in range(count + 1)]
+    found = [_part(whole, end - first) for first, end in zip(firsts, firsts[1:], strict=False)]
+    if sum(time_of(x, programs) for x in found) > tuning.number("kept_time") * time_of(whole, programs):
+        return []
+    given = zip((min(len(x), programs) for x in found), found, firsts, strict=False)
+    return [(n, x, tile_schedule(x, n, False, plan.device, first)) for n, x, first in given]
 
-    def rounds(heads: int) -> int:
-        whole, rest = divmod(plan.n_heads, heads)
-        return whole * -(-heads * tiling.n_m // programs) + -(-rest * tiling.n_m // programs)
 
-    heads = min(range(most, least - 1, -1), key=rounds)
-    parts: list[Part] = []
-    for first in range(0, plan.n_heads, heads):
-        n = min(heads, plan.n_heads - first)
-        own = replace(tiling, batch=1, num_heads=n, heads_in_l2=min(tiling.heads_in_l2, n))
-        schedule = tile_schedule(own, min(len(own), programs), False, plan.device, first)
-        parts.append((min(len(own), programs), own, schedule))
-    return parts
+def _part(whole: Tiling, heads: int) -> Tiling:
+    """Return the tiles of so many of all heads, in groups as equal as can be."""
+    groups = -(-heads // whole.heads_in_l2)
+    return replace(whole, batch=1, num_heads=heads, heads_in_l2=-(-heads // groups))
 
 
 def _form(plan: GluonHopperPlan, bfloat16: bool) -> tuple[configs.ForwardTiles, bool]:
