@@ -8,7 +8,7 @@ split the keys of these (`split_kv`), and `combine_kernel` adds up what they hav
 import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate
 
 import torch
@@ -94,6 +94,7 @@ class TileSchedule:
     combines: torch.Tensor | None  # for each split tile: (tile, head, first split, number of splits)
     n_splits: int
     n_blocks: int = 0  # key blocks of all tiles
+    time: float = 0.0  # of the program that takes longest over whole tiles, in key blocks
 
 
 @lru_cache(maxsize=256)
@@ -104,8 +105,8 @@ def tile_schedule(
     tiles = [(m, first_head + head) for m, head in tiling.tiles()]
     rest = len(tiles) % programs if split_kv else 0
     whole, split = tiles[: len(tiles) - rest], tiles[len(tiles) - rest :]
-    blocks = _blocks(tiling)
-    taken, _ = _deal(blocks, whole, programs)
+    blocks = [tiling.blocks(m) for m in range(tiling.n_m)]
+    taken, time = _deal(blocks, whole, programs)
     combines = _split(tiling, split, taken) if split else []
     firsts = [0, *accumulate(sum(map(blocks.__getitem__, own[::SCHEDULE_FIELDS])) for own in taken)]
     length = 2 * SCHEDULE_FIELDS + max(map(len, taken))
@@ -113,26 +114,14 @@ def tile_schedule(
     for own, first in zip(taken, firsts, strict=False):
         numbers += (len(own) // SCHEDULE_FIELDS, first, 0, 0, *own)
         numbers += [0] * (-len(numbers) % length)
+    table = partial(torch.tensor, dtype=torch.int32, device=device)
     return TileSchedule(
-        _table(numbers, device).reshape(programs, -1, SCHEDULE_FIELDS),
-        _table(combines, device).reshape(-1, SCHEDULE_FIELDS) if combines else None,
+        table(numbers).reshape(programs, -1, SCHEDULE_FIELDS),
+        table(combines).reshape(-1, SCHEDULE_FIELDS) if combines else None,
         sum(combines[3::SCHEDULE_FIELDS]),
         firsts[-1],
+        time,
     )
-
-
-@lru_cache(maxsize=256)
-def time_of(tiling: Tiling, programs: int) -> float:
-    """Return when the last program is ready, in key blocks."""
-    return _deal(_blocks(tiling), list(tiling.tiles()), min(len(tiling), programs))[1]
-
-
-def _table(numbers: list[int], device: torch.device) -> torch.Tensor:
-    return torch.tensor(numbers, dtype=torch.int32, device=device)
-
-
-def _blocks(tiling: Tiling) -> list[int]:
-    return [tiling.blocks(m) for m in range(tiling.n_m)]
 
 
 def _deal(blocks: list[int], tiles: Sequence[tuple[int, int]], programs: int) -> tuple[list[list[int]], float]:

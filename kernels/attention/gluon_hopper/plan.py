@@ -22,7 +22,7 @@ from . import configs, tuning
 from .backward_launch import BackwardInputs, DqWarpgroupBackward, SingleKernelBackward, TwoKernelBackward
 from .forward import combine_kernel, forward_kernel
 from .forward_overflow import MAX_FLAGS
-from .forward_schedule import TileSchedule, Tiling, tile_schedule, time_of
+from .forward_schedule import TileSchedule, Tiling, tile_schedule
 from .forward_second_half import second_half_kernel
 from .forward_tiles import ForwardShape
 from .launch import Descriptor, Launch, Step, addressable, empty_addressable, is_addressable, run_in_order
@@ -340,24 +340,24 @@ def _parts(plan: GluonHopperPlan, tiles: configs.ForwardTiles) -> list[Part]:
     None where computing the scores twice takes less time.
     """
     tile_rows = configs.ROWS * tiles.consumers
-    programs, whole, _ = _schedule(plan, tiles, tile_rows, False)
+    _, whole, schedule = _schedule(plan, tiles, tile_rows, False)
     kept_bytes = sum(map(whole.blocks, range(whole.n_m))) * tile_rows * (2 * tiles.block_n + 4)
     most = tuning.number("kept_bytes") // kept_bytes
     if not most:
         return []
     count = -(-plan.n_heads // most)
     firsts = [plan.n_heads * part // count for part in range(count + 1)]
-    found = [_part(whole, end - first) for first, end in zip(firsts, firsts[1:], strict=False)]
-    if sum(time_of(x, programs) for x in found) > tuning.number("kept_time") * time_of(whole, programs):
-        return []
-    given = zip((min(len(x), programs) for x in found), found, firsts, strict=False)
-    return [(n, x, tile_schedule(x, n, False, plan.device, first)) for n, x, first in given]
+    found = [_part(plan, whole, first, end - first) for first, end in zip(firsts, firsts[1:], strict=False)]
+    time = sum(own.time for *_, own in found)
+    return found if time <= tuning.number("kept_time") * schedule.time else []
 
 
-def _part(whole: Tiling, heads: int) -> Tiling:
-    """Return the tiles of so many of all heads, in groups as equal as can be."""
+def _part(plan: GluonHopperPlan, whole: Tiling, first_head: int, heads: int) -> Part:
+    """Return the part of so many of all heads, which take turns in groups as equal as can be."""
     groups = -(-heads // whole.heads_in_l2)
-    return replace(whole, batch=1, num_heads=heads, heads_in_l2=-(-heads // groups))
+    own = replace(whole, batch=1, num_heads=heads, heads_in_l2=-(-heads // groups))
+    programs = min(len(own), plan.multiprocessors)
+    return programs, own, tile_schedule(own, programs, False, plan.device, first_head)
 
 
 def _form(plan: GluonHopperPlan, bfloat16: bool) -> tuple[configs.ForwardTiles, bool]:
