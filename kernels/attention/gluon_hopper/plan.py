@@ -335,7 +335,7 @@ def _shape(plan: GluonHopperPlan, tiling: Tiling, schedule: TileSchedule) -> For
 
 
 def _parts(plan: GluonHopperPlan, tiles: configs.ForwardTiles) -> list[Part]:
-    """Return the fewest parts of the heads whose P there is room for, as equal as can be.
+    """Return parts of the heads whose P there is room for, as equal as can be and nearly as few.
 
     None where computing the scores twice takes less time.
     """
@@ -343,13 +343,20 @@ def _parts(plan: GluonHopperPlan, tiles: configs.ForwardTiles) -> list[Part]:
     _, whole, schedule = _schedule(plan, tiles, tile_rows, False)
     kept_bytes = sum(map(whole.blocks, range(whole.n_m))) * tile_rows * (2 * tiles.block_n + 4)
     most = tuning.number("kept_bytes") // kept_bytes
-    if not most:
-        return []
-    count = -(-plan.n_heads // most)
+    fewest = -(-plan.n_heads // most) if most else plan.n_heads + 1
+    found = [_divided(plan, whole, count) for count in range(fewest, min(fewest + 3, plan.n_heads + 1))]
+    best = min(found, key=_time_of, default=[])
+    return best if _time_of(best) <= tuning.number("kept_time") * schedule.time else []
+
+
+def _time_of(parts: list[Part]) -> float:
+    return sum(schedule.time for *_, schedule in parts)
+
+
+def _divided(plan: GluonHopperPlan, whole: Tiling, count: int) -> list[Part]:
+    """Return so many parts of all heads."""
     firsts = [plan.n_heads * part // count for part in range(count + 1)]
-    found = [_part(plan, whole, first, end - first) for first, end in zip(firsts, firsts[1:], strict=False)]
-    time = sum(own.time for *_, own in found)
-    return found if time <= tuning.number("kept_time") * schedule.time else []
+    return [_part(plan, whole, first, end - first) for first, end in zip(firsts, firsts[1:], strict=False)]
 
 
 def _part(plan: GluonHopperPlan, whole: Tiling, first_head: int, heads: int) -> Part:
