@@ -345,18 +345,15 @@ def _parts(plan: GluonHopperPlan, tiles: configs.ForwardTiles) -> list[Part]:
     most = tuning.number("kept_bytes") // kept_bytes
     fewest = -(-plan.n_heads // most) if most else plan.n_heads + 1
     found = [_divided(plan, whole, count) for count in range(fewest, min(fewest + 3, plan.n_heads + 1))]
-    best = min(found, key=_time_of, default=[])
-    return best if _time_of(best) <= tuning.number("kept_time") * schedule.time else []
+    time, parts = min(found, key=lambda division: division[0], default=(0.0, []))
+    return parts if time <= tuning.number("kept_time") * schedule.time else []
 
 
-def _time_of(parts: list[Part]) -> float:
-    return sum(schedule.time for *_, schedule in parts)
-
-
-def _divided(plan: GluonHopperPlan, whole: Tiling, count: int) -> list[Part]:
-    """Return so many parts of all heads."""
+def _divided(plan: GluonHopperPlan, whole: Tiling, count: int) -> tuple[float, list[Part]]:
+    """Return the time of so many parts of all heads, and the parts."""
     firsts = [plan.n_heads * part // count for part in range(count + 1)]
-    return [_part(plan, whole, first, end - first) for first, end in zip(firsts, firsts[1:], strict=False)]
+    parts = [_part(plan, whole, first, end - first) for first, end in zip(firsts, firsts[1:], strict=False)]
+    return sum(schedule.time for *_, schedule in parts), parts
 
 
 def _part(plan: GluonHopperPlan, whole: Tiling, first_head: int, heads: int) -> Part:
