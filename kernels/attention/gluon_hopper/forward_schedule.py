@@ -125,10 +125,7 @@ def tile_schedule(
 
 
 def _deal(blocks: list[int], tiles: Sequence[tuple[int, int]], programs: int) -> tuple[list[list[int]], float]:
-    """Give each tile to the program that is the first to be ready for it; return its entries, and the last one's time.
-
-    `blocks`: key blocks of the tiles of a head.
-    """
+    """Give each tile, of so many blocks, to the program that is ready first; return entries and the last one's time."""
     taken: list[list[int]] = [[] for _ in range(programs)]
     ready = [(0.0, program) for program in range(programs)]
     for m, head in tiles:
