@@ -8,7 +8,7 @@ split the keys of these (`split_kv`), and `combine_kernel` adds up what they hav
 import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate
 
 import torch
@@ -16,7 +16,6 @@ import torch
 from .configs import SCHEDULE_FIELDS
 
 OVERHEAD = 1.5  # time of a tile in addition to its key blocks, in blocks
-Entry = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -95,6 +94,7 @@ class TileSchedule:
     combines: torch.Tensor | None  # for each split tile: (tile, head, first split, number of splits)
     n_splits: int
     n_blocks: int = 0  # key blocks of all tiles
+    time: float = 0.0  # of the program that takes longest over whole tiles, in key blocks
 
 
 @lru_cache(maxsize=256)
@@ -105,39 +105,37 @@ def tile_schedule(
     tiles = [(m, first_head + head) for m, head in tiling.tiles()]
     rest = len(tiles) % programs if split_kv else 0
     whole, split = tiles[: len(tiles) - rest], tiles[len(tiles) - rest :]
-    taken = _deal(tiling, whole, programs)
+    blocks = [tiling.blocks(m) for m in range(tiling.n_m)]
+    taken, time = _deal(blocks, whole, programs)
     combines = _split(tiling, split, taken) if split else []
-    longest = 2 + max(map(len, taken))
-    firsts = [0, *accumulate(sum(tiling.blocks(m) for m, *_ in own) for own in taken)]
-    rows = [
-        [(len(own), first), *own, *[()] * (longest - 1 - len(own))] for own, first in zip(taken, firsts, strict=False)
-    ]
-    entries = [[_padded(entry) for entry in row] for row in rows]
+    firsts = [0, *accumulate(sum(map(blocks.__getitem__, own[::SCHEDULE_FIELDS])) for own in taken)]
+    length = 2 * SCHEDULE_FIELDS + max(map(len, taken))
+    numbers: list[int] = []
+    for own, first in zip(taken, firsts, strict=False):
+        numbers += (len(own) // SCHEDULE_FIELDS, first, 0, 0, *own)
+        numbers += [0] * (-len(numbers) % length)
+    table = partial(torch.tensor, dtype=torch.int32, device=device)
     return TileSchedule(
-        torch.tensor(entries, dtype=torch.int32, device=device),
-        torch.tensor([_padded(entry) for entry in combines], dtype=torch.int32, device=device) if combines else None,
-        sum(entry[3] for entry in combines),
+        table(numbers).reshape(programs, -1, SCHEDULE_FIELDS),
+        table(combines).reshape(-1, SCHEDULE_FIELDS) if combines else None,
+        sum(combines[3::SCHEDULE_FIELDS]),
         firsts[-1],
+        time,
     )
 
 
-def _padded(entry: Entry) -> Entry:
-    return entry + (0,) * (SCHEDULE_FIELDS - len(entry))
-
-
-def _deal(tiling: Tiling, tiles: Sequence[Entry], programs: int) -> list[list[Entry]]:
-    """Give each tile to the program that is the first to be ready for it."""
-    times = [tiling.blocks(m) + OVERHEAD for m in range(tiling.n_m)]
-    taken: list[list[Entry]] = [[] for _ in range(programs)]
+def _deal(blocks: list[int], tiles: Sequence[tuple[int, int]], programs: int) -> tuple[list[list[int]], float]:
+    """Give each tile, of so many blocks, to the program that is ready first; return entries and the last one's time."""
+    taken: list[list[int]] = [[] for _ in range(programs)]
     ready = [(0.0, program) for program in range(programs)]
-    for tile in tiles:
+    for m, head in tiles:
         time, program = ready[0]
-        heapq.heapreplace(ready, (time + times[tile[0]], program))
-        taken[program].append((*tile, -1))
-    return taken
+        heapq.heapreplace(ready, (time + blocks[m] + OVERHEAD, program))
+        taken[program] += (m, head, -1, 0)
+    return taken, max(ready)[0]
 
 
-def _split(tiling: Tiling, tiles: Sequence[Entry], taken: list[list[Entry]]) -> list[Entry]:
+def _split(tiling: Tiling, tiles: Sequence[tuple[int, int]], taken: list[list[int]]) -> list[int]:
     """Give every program as many key blocks of the tiles; return which splits each tile has."""
     n_blocks, programs = tiling.n_blocks, len(taken)
     firsts = [len(tiles) * n_blocks * program // programs for program in range(programs + 1)]
@@ -146,7 +144,7 @@ def _split(tiling: Tiling, tiles: Sequence[Entry], taken: list[list[Entry]]) -> 
     for own, first, end in zip(taken, firsts[:-1], firsts[1:], strict=True):
         for number in range(first // n_blocks, -(-end // n_blocks)):
             low, high = max(first - number * n_blocks, 0), min(end - number * n_blocks, n_blocks)
-            own.append((*tiles[number], split, low | high << 16))
+            own += (*tiles[number], split, low | high << 16)
             splits_of[number].append(split)
             split += 1
-    return [(*tile, splits[0], len(splits)) for tile, splits in zip(tiles, splits_of, strict=True)]
+    return [x for tile, splits in zip(tiles, splits_of, strict=True) for x in (*tile, splits[0], len(splits))]

@@ -335,30 +335,33 @@ def _shape(plan: GluonHopperPlan, tiling: Tiling, schedule: TileSchedule) -> For
 
 
 def _parts(plan: GluonHopperPlan, tiles: configs.ForwardTiles) -> list[Part]:
-    """Return parts of the heads whose P there is room for, in as few rounds of tiles as can be.
+    """Return parts of the heads whose P there is room for, as equal as can be and nearly as few.
 
-    None if a part would have few tiles.
+    None where computing the scores twice takes less time.
     """
-    tile_rows, programs = configs.ROWS * tiles.consumers, plan.multiprocessors
-    _, tiling, _ = _schedule(plan, replace(tiles, host_schedule=False), tile_rows, False)
-    kept_bytes = sum(map(tiling.blocks, range(tiling.n_m))) * tile_rows * (2 * tiles.block_n + 4)
-    most = min(plan.n_heads, tuning.number("kept_bytes") // kept_bytes)
-    least = min(plan.n_heads, -(-tuning.number("kept_rounds") * programs // tiling.n_m))
-    if most < least:
-        return []
+    tile_rows = configs.ROWS * tiles.consumers
+    _, whole, schedule = _schedule(plan, tiles, tile_rows, False)
+    kept_bytes = sum(map(whole.blocks, range(whole.n_m))) * tile_rows * (2 * tiles.block_n + 4)
+    most = tuning.number("kept_bytes") // kept_bytes
+    fewest = -(-plan.n_heads // most) if most else plan.n_heads + 1
+    found = [_divided(plan, whole, count) for count in range(fewest, min(fewest + 3, plan.n_heads + 1))]
+    time, parts = min(found, key=lambda division: division[0], default=(0.0, []))
+    return parts if time <= tuning.number("kept_time") * schedule.time else []
 
-    def rounds(heads: int) -> int:
-        whole, rest = divmod(plan.n_heads, heads)
-        return whole * -(-heads * tiling.n_m // programs) + -(-rest * tiling.n_m // programs)
 
-    heads = min(range(most, least - 1, -1), key=rounds)
-    parts: list[Part] = []
-    for first in range(0, plan.n_heads, heads):
-        n = min(heads, plan.n_heads - first)
-        own = replace(tiling, batch=1, num_heads=n, heads_in_l2=min(tiling.heads_in_l2, n))
-        schedule = tile_schedule(own, min(len(own), programs), False, plan.device, first)
-        parts.append((min(len(own), programs), own, schedule))
-    return parts
+def _divided(plan: GluonHopperPlan, whole: Tiling, count: int) -> tuple[float, list[Part]]:
+    """Return the time of so many parts of all heads, and the parts."""
+    firsts = [plan.n_heads * part // count for part in range(count + 1)]
+    parts = [_part(plan, whole, first, end - first) for first, end in zip(firsts, firsts[1:], strict=False)]
+    return sum(schedule.time for *_, schedule in parts), parts
+
+
+def _part(plan: GluonHopperPlan, whole: Tiling, first_head: int, heads: int) -> Part:
+    """Return the part of so many of all heads, which take turns in groups as equal as can be."""
+    groups = -(-heads // whole.heads_in_l2)
+    own = replace(whole, batch=1, num_heads=heads, heads_in_l2=-(-heads // groups))
+    programs = min(len(own), plan.multiprocessors)
+    return programs, own, tile_schedule(own, programs, False, plan.device, first_head)
 
 
 def _form(plan: GluonHopperPlan, bfloat16: bool) -> tuple[configs.ForwardTiles, bool]:

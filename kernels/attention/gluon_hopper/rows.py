@@ -54,18 +54,15 @@ def _lines(width):
     return gl.BlockedLayout([1, 8], [32 // lanes, lanes], [4, 1], [1, 0])
 
 
-# Where a consumer keeps P and factors of rows, of its program's blocks, for `second_half_kernel`.
-KeptBlocks = namedtuple("KeptBlocks", "p factors")
+# Where P and factors of rows are kept for `second_half_kernel`, and the number of a consumer's first block of them.
+KeptBlocks = namedtuple("KeptBlocks", "p factors first")
 
 
 @gluon.jit
 def kept_blocks(consumer: gl.constexpr, p, factors, schedule, CONFIG: gl.constexpr):
     """Return where this consumer keeps its blocks: behind those of the programs before, which the schedule counts."""
-    if CONFIG.keeps_p:
-        first = (gl.load(schedule + 1) * CONFIG.consumers + consumer) * CONFIG.rows
-        return KeptBlocks(p=p + first * CONFIG.block_n, factors=factors + first)
-    else:  # noqa: RET505 - the compiler drops one of two branches, not what follows a return
-        return KeptBlocks(p=gl.to_tensor(0), factors=gl.to_tensor(0))
+    first = gl.load(schedule + 1) * CONFIG.consumers + consumer if CONFIG.keeps_p else gl.to_tensor(0)
+    return KeptBlocks(p=p, factors=factors, first=first)
 
 
 @gluon.jit
@@ -74,14 +71,14 @@ def keep_block(kept, count, p, CONFIG: gl.constexpr):
     x = p.reshape([4, 2, 8, 4, 2, 4, 2]).permute((3, 0, 2, 5, 4, 1, 6)).reshape([CONFIG.rows, CONFIG.block_n])
     rows = gl.arange(0, CONFIG.rows, gl.SliceLayout(1, x.type.layout))
     columns = gl.arange(0, CONFIG.block_n, gl.SliceLayout(0, x.type.layout))
-    place = kept.p + count * (CONFIG.consumers * CONFIG.rows * CONFIG.block_n)
+    place = kept.p + (kept.first + count * CONFIG.consumers) * (CONFIG.rows * CONFIG.block_n)
     gl.store(place + rows[:, None] * CONFIG.block_n + columns[None, :], x)
 
 
 @gluon.jit
 def keep_factors(kept, count, factors, CONFIG: gl.constexpr, LANES: gl.constexpr):
     """Keep a block's factors of rows, (rows, lanes) with LANES, else (rows,)."""
-    place = kept.factors + count * (CONFIG.consumers * CONFIG.rows)
+    place = kept.factors + (kept.first + count * CONFIG.consumers) * CONFIG.rows
     if LANES:
         rows = gl.arange(0, CONFIG.rows, gl.SliceLayout(1, factors.type.layout))[:, None]
         gl.store(place + gl.broadcast(rows, factors.to(gl.int32))[0], factors)

@@ -29,7 +29,7 @@ _FEW_PARTS = 4  # parts loaded at once if a tile has no more; only two forms, so
 _COMBINED_AT_ONCE = 32  # parts that the second kernel loads at once
 _PROGRAMS_OF_A_TILE = 4  # tiles are few if each gets this many programs; the first loads and combining then dominate
 _SHORT_KEYS = 128  # keys for each multiprocessor, up to which few tiles are "short"
-_WHOLE_KEYS = 2048  # keys of a sequence, up to which one program for each tile is fastest
+_WHOLE_KEYS = 2048, 8192  # keys up to which one program for each tile is fastest, at head_dim up to 64 and above
 _BRIEF_KEYS = 512  # keys of a sequence, up to which many tiles are "brief"
 _ONE_STEP_KEYS = 64  # keys of a sequence, up to which every tile processes them in one step
 _as_constants = cache(Constants)  # a growing cache uses the same object at each length
@@ -239,7 +239,7 @@ def _spread(r: Request, rows: int, multiprocessors: int) -> str:
     """Return a name of tuning.SPREADS."""
     tiles = r.batch * r.num_kv_heads
     if tiles * _PROGRAMS_OF_A_TILE > multiprocessors:
-        if multiprocessors < 2 * tiles <= 2 * multiprocessors and r.capacity <= _WHOLE_KEYS:
+        if multiprocessors < 2 * tiles <= 2 * multiprocessors and r.capacity <= _WHOLE_KEYS[r.head_dim > 64]:
             return "whole_brief" if _ONE_STEP_KEYS < r.capacity <= _BRIEF_KEYS else "whole"
         return "brief" if r.capacity <= _BRIEF_KEYS else "many"
     most = _SHORT_KEYS * multiprocessors

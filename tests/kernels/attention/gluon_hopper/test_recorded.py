@@ -125,15 +125,15 @@ def test_arguments_of_the_same_addresses_are_made_once(called: list[tuple[Any, .
 
 def test_wide_heads_keep_p_by_parts_of_the_heads_or_compute_scores_twice(called, monkeypatch) -> None:
     q, k, v = (torch.zeros(1, 4, 200, 512, dtype=torch.bfloat16) for _ in range(3))
-    number, head = tuning.number, 2 * 4 * 128 * (64 * 2 + 4)  # two tiles of four blocks, and factors
-    for heads, parts in ((4, [4]), (3, [3, 1]), (2, [])):  # two heads are no two rounds of three programs
-        monkeypatch.setattr(tuning, "number", lambda name, n=heads: n * head if name == "kept_bytes" else number(name))
+    for heads, slower, parts in ((4, 1.5, [4]), (3, 1.5, [2, 2]), (3, 1.3, []), (0, 1.5, [])):
+        known = {"kept_bytes": heads * 8 * 128 * (64 * 2 + 4), "kept_time": slower}  # a head has 8 blocks, and factors
+        monkeypatch.setattr(tuning, "number", lambda name, known=known, of=tuning.number: known.get(name, of(name)))
         forward = GluonHopperPlan(q, k, v, False, 0, 1.0)._forward
         assert [launches[1]._grid[0] for launches in forward._launches if parts] == [min(3, 2 * n) for n in parts]
         assert forward._n_blocks == 8 * max(parts, default=0)
     kernels = [launch._kernel for launch in forward._launches[0]]
     assert kernels == [plan.forward_kernel] * 2
-    monkeypatch.setattr(tuning, "number", number)
+    known["kept_bytes"] = 1 << 20
     forward = GluonHopperPlan(q, k, v, False, 0, 1.0)._forward
     monkeypatch.setattr(forward, "_rooms", lambda like: (_ for _ in ()).throw(torch.cuda.OutOfMemoryError()))
     forward(q, k, v)
