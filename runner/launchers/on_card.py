@@ -8,6 +8,7 @@ import socket
 import tempfile
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from io import StringIO
@@ -61,11 +62,9 @@ class CardSupervisor:
         self._claims = Path(tempfile.gettempdir(), f"{_CLAIMS}{errand.claims}")
         self._claims.mkdir(exist_ok=True)
         self._folder = RunFolder(self._place / "runs" / errand.job.run_id)
-        self._guard = threading.Lock()  # protects the following fields
         self._offset = 0
-        self._kept: dict[Any, Any] = {}  # rows of cases that are not assigned to this card, by case
+        self._rows: defaultdict[Case, list[dict[str, Any]]] = defaultdict(list)  # rows not sent yet, by case
         self._logged: int | None = None  # number of log bytes sent to the driver; None: the card is not announced yet
-        self._case: Case | None = None
         self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._stop, self._over = threading.Event(), threading.Event()
 
@@ -120,13 +119,9 @@ class CardSupervisor:
         )
         self._logged = 0
         while (index := self._ask()) is not None:
-            with self._guard:
-                self._case = cases[index][0].case
             yield cases[index]
-            self._tell()
-            with self._guard:
-                self._case = None
-            self._line.say({"event": "done", "run": run_to_json(self._folder.run()), "costs": self._spent()})
+            done = {"rows": self._rows_of(cases[index][0].case), "run": run_to_json(self._folder.run())}
+            self._line.say({"event": "done", "costs": self._spent(), **done})
 
     def _ask(self) -> int | None:
         """Return the number of the next case; None if there is none. Raises Cancelled."""
@@ -151,17 +146,17 @@ class CardSupervisor:
                 if self._folder.run_path.exists():
                     self._tell()
 
+    def _rows_of(self, case: Case) -> list[dict[str, Any]]:
+        """Return the journal rows of a case; those of cases that are not assigned to this card are never sent."""
+        found, self._offset, _ = self._folder.read(self._offset)
+        for row in found:
+            self._rows[row.case].append(measurement_to_json(row))
+        return self._rows.pop(case, [])
+
     def _tell(self) -> None:
-        """Send the new journal rows of the current case and the current step."""
-        with self._guard:
-            found, self._offset, _ = self._folder.read(self._offset)
-            for row in found:
-                self._kept.setdefault(row.case, []).append(measurement_to_json(row))
-            rows = self._kept.pop(self._case, [])
-            state = self._folder.read_state()
-            if rows:
-                self._line.say({"event": "lines", "rows": rows})
-            self._tell_log()
+        """Send the current step and the new lines of the log."""
+        self._tell_log()
+        state = self._folder.read_state()
         if state and state.current:
             self._line.say({"event": "at", "current": state.current})
 

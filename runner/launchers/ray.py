@@ -272,13 +272,11 @@ class Driver:
             return
         elif event == "take":
             self._asking.append(number)
-        elif event == "lines":
-            share.lines(task.card, message["rows"])
         elif event == "at":
             share.heard(task.card, message["current"])
         elif event == "done":
             share.spent(number, message["costs"])
-            share.done(task.card)
+            share.done(task.card, message["rows"])
             share.peaks(run_from_json(message["run"]))
 
     def _deal(self) -> None:
