@@ -233,7 +233,4 @@ def _keep_original(folder: Path, understanding: Understanding, first: Path) -> N
         with contextlib.suppress(OSError):  # not every file system can link
             os.link(first / name, folder / name)
             return
-    with open(folder / name, "wb") as file:
-        file.write(upload.data)
-        file.flush()
-        os.fsync(file.fileno())
+    durable.write_synced(folder / name, upload.data)
