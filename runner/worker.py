@@ -1,6 +1,6 @@
 """The process that uses torch and the device: `python -m runner.worker`, started and controlled by the supervisor.
 
-It answers over a separate pair of pipes, not over stdout. It announces each step before the step starts, so that the
+It answers over a separate socket, not over stdout. It announces each step before the step starts, so that the
 supervisor can charge a crash or a hang to a cell. Cells cross the pipe once, in the answer to "open"; afterwards both
 sides refer to them by their numbers in the plan. The process ends with its supervisor.
 """
@@ -12,6 +12,7 @@ import sys
 import warnings
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -225,15 +226,14 @@ def set_interpreter(device_type: str) -> None:
 def main() -> None:
     """Serve one supervisor: the entry point of `python -m runner.worker`."""
     parser = argparse.ArgumentParser(prog="python -m runner.worker", description="Started by the supervisor only.")
-    parser.add_argument("--read-fd", type=int, required=True)
-    parser.add_argument("--write-fd", type=int, required=True)
+    parser.add_argument("--fd", type=int, required=True)
     parser.add_argument("--parent", type=int, required=True)
     arguments = parser.parse_args()
     die_with(arguments.parent)
     # PyTorch warns if the first operation in a backward's thread is a matrix product, and then creates the context.
     warnings.filterwarnings("ignore", "Attempting to run cuBLAS, but there was no current CUDA context")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    Worker(Channel(arguments.read_fd, arguments.write_fd)).serve()
+    Worker(Channel(Connection(arguments.fd))).serve()
     sys.stdout.flush()
     os._exit(0)  # unloading the libraries takes seconds and prints warnings about leaks
 

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from results.paths import REPOSITORY
 from runner import sweeps
-from runner.ipc import Channel
+from runner.ipc import both_ends
 from runner.supervise.job import Cancelled, Job, Refused
 
 COMMAND = (sys.executable, "-m", "runner.worker")
@@ -114,24 +114,20 @@ class WorkerHandle:
 
     def begin(self, *, ahead: bool = False, turns: bool = False) -> None:
         """Start a worker and send it the sweep; with `turns` it waits for a message before each round."""
-        here_read, there_write = os.pipe()
-        there_read, here_write = os.pipe()
-        ends = ("--read-fd", str(there_read), "--write-fd", str(there_write), "--parent", str(os.getpid()))
+        self._channel, there = both_ends()
         try:
             self._process = subprocess.Popen(
-                [*self._command, *ends],
+                [*self._command, "--fd", str(there.fileno()), "--parent", str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                pass_fds=(there_read, there_write),
+                pass_fds=(there.fileno(),),
                 start_new_session=True,
                 cwd=self._place,
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
             )
         finally:
-            os.close(there_read)
-            os.close(there_write)
-        self._channel = Channel(here_read, here_write)
+            there.close()
         self.log.forget()
         self._reader = threading.Thread(target=self._read_output, args=(self._process.stdout,), daemon=True)
         self._reader.start()
