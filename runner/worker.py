@@ -11,7 +11,6 @@ import signal
 import sys
 import warnings
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -145,7 +144,8 @@ class Worker:
 
         self._dismiss_helper()
         telemetry = Telemetry(self._device.uuid, companions=message.get("companions", 0))
-        measured, empty_ms = peaks.Peaks(), None
+        measured: dict[str, Any] = {}
+        empty_ms = None
         stopwatches: dict[str, stopwatch.Stopwatch] = {"eager": stopwatch.EagerStopwatch(watched=True)}
         if self._device.type == "cuda":
             if message.get("peaks"):
@@ -172,7 +172,7 @@ class Worker:
             energy=EnergyMeter(telemetry.gpu.energy_j, mark_on_gpu) if wanted else None,
             turn=self._wait_for_turn if self._message.get("turns") else None,
         )
-        self._channel.send({"event": "started", **asdict(measured), "empty_launch_ms": empty_ms})
+        self._channel.send({"event": "started", **measured, "empty_launch_ms": empty_ms})
 
     def _case(self, message: dict[str, Any]) -> None:
         from runner.measure.case import ContextBroken

@@ -77,10 +77,10 @@ class Number:
         found = {"printed": row.said.get("printed") or f"{text}{self.unit}"}
         if status := self.failures.get(text.lower()):
             return found | {"status": Status(status), "note": f"the file says {text}"}
-        value = row.need(column, number_from_0 if self.zero_is_none else positive)
+        value = row.need(column, values.number_from_0 if self.zero_is_none else values.positive)
         if not value:
             return None
-        spread = {name: row.read(column, number_from_0) for name, column in self.spread.items()}
+        spread = {name: row.read(column, values.number_from_0) for name, column in self.spread.items()}
         spread = {name: number * self.scale / self.per for name, number in spread.items() if number is not None}
         samples = self._samples(row)
         return found | spread | {
@@ -103,7 +103,7 @@ class Number:
         if len(found) > MAX_SAMPLES:
             raise row.fault(self.samples, f"has {len(found)} numbers; at most {MAX_SAMPLES} are taken")
         try:
-            return tuple(positive(sources.text_of(value)) * (self.scale / self.per) for value in found)
+            return tuple(values.positive(sources.text_of(value)) * (self.scale / self.per) for value in found)
         except CellError as error:
             raise row.fault(self.samples, f"has a sample that {error}") from error
 
@@ -286,8 +286,6 @@ def _part(row: Row, part: str) -> str | None:
     return _PART.sub(lambda match: row.text(match[1]).removeprefix("torch."), part)
 
 
-positive = partial(values.number, above=0)
-number_from_0 = partial(values.number, minimum=0)
 whole_from_0 = partial(values.whole, minimum=0)
 
 
@@ -317,7 +315,7 @@ def not_finite(text: str) -> bool:
 
 def refuse_unless_near(row: Row, column: str, expected: float, of: str) -> None:
     """Raise CellFault if a rate differs by more than a tenth from the rate that other columns give."""
-    if not 1 / AGREES <= row.need(column, positive) / expected <= AGREES:
+    if not 1 / AGREES <= row.need(column, values.positive) / expected <= AGREES:
         raise row.fault(column, f"is not what {of} give")
 
 

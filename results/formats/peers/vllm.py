@@ -7,7 +7,7 @@ from results import batches
 from results.formats import values
 from results.formats.errors import CellError
 from results.formats.peers import engine
-from results.formats.peers.engine import Failure, Number, PeerFile, positive
+from results.formats.peers.engine import Failure, Number, PeerFile
 from results.formats.peers.sources import Entry, Found, Row, objects, row_of
 from results.formats.upload import Upload
 from results.records import Status
@@ -110,7 +110,7 @@ def _checked(row: Row) -> Row:
     """Return the row. Raises CellFault if a rate is not its count over its seconds."""
     for rate, count, seconds in _RATES[row.text("kind")]:
         if row.text(rate) not in ("", "0", "0.0") and row.text(count) not in ("", "0"):
-            expected = row.need(count, positive) / row.need(seconds, positive)
+            expected = row.need(count, values.positive) / row.need(seconds, values.positive)
             engine.refuse_unless_near(row, rate, expected, f"{seconds} and {count}")
     return row
 
