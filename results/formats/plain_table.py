@@ -40,7 +40,7 @@ _WITH_UNIT = re.compile(r"([+-]?[\d.,' \u00a0\u202f]*\d)\s*([A-Za-zµμ/%×]{1,9
 _CELL_UNITS = {
     "µs": "us", "μs": "us", "%": "peakpercent", "x": "speedup", "×": "speedup", "gb/s": "gbps", "tflop/s": "tflops",
 }  # fmt: skip
-_CHECKS = {"latency_ms": values.positive, "speedup": values.ratio}
+_CHECKS: dict[str, Callable[[str], float]] = {"latency_ms": values.positive, "speedup": values.ratio}
 _ASKED = {
     "gpu_name": "The file does not name a GPU. Which one was it?",
     "num_heads": "The file does not say the number of heads.",

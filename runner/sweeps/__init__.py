@@ -63,7 +63,7 @@ def override(sweep: Sweep, changes: dict[str, str]) -> Sweep:
 
     Raises SweepError for an unknown axis or value.
     """
-    values: dict[str, tuple[Any, ...]] = {}
+    values: dict[str, Any] = {}
     axes = axes_of(sweep)
     for name, text in changes.items():
         if name not in axes:
