@@ -11,7 +11,6 @@ key, and `surpasses` as the condition by which the store leaves out runs that ca
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 _ORDER = {"code_age": 1, "measured": -1, "age": 1}  # column -> 1 if the least counts, -1 if the most counts
 _AGES = tuple(column for column in _ORDER if column != "measured")
@@ -19,23 +18,8 @@ _AGES = tuple(column for column in _ORDER if column != "measured")
 MEASURED = "count(DISTINCT implementation) FILTER (status = 'ok') OVER (PARTITION BY run_id, {of}) AS measured"
 
 
-@dataclass(frozen=True)
-class Compares:
-    """A condition on a run's numbers of a case: two implementations, of which one may have to be the baseline."""
-
-    baseline: bool
-
-    @property
-    def sql(self) -> str:
-        """Return the condition, on the columns `has_baseline` and `measured`."""
-        return "has_baseline AND measured > 1" if self.baseline else "measured > 1"
-
-    def holds(self, measured: Collection[str], baseline: str | None) -> bool:
-        """Return whether the implementations with a number meet the condition."""
-        return len(measured) > 1 and (baseline in measured or not self.baseline)
-
-
-COMPARES = (Compares(baseline=True), Compares(baseline=False))
+# Conditions on a run's numbers of a case: two implementations, one of them the baseline; and any two.
+COMPARES = ("has_baseline AND measured > 1", "measured > 1")
 
 
 def counting_run(of: str, *preferred: str) -> str:
@@ -51,7 +35,7 @@ def counting_run(of: str, *preferred: str) -> str:
 
 def compared_run(of: str) -> str:
     """Return `counting_run` for a comparison; the rows also need the column `has_baseline`."""
-    return counting_run(of, *(condition.sql for condition in COMPARES))
+    return counting_run(of, *COMPARES)
 
 
 def standing(measured: Collection[str], baseline: str | None, ages: Mapping[str, int]) -> tuple[int, ...]:
@@ -60,7 +44,8 @@ def standing(measured: Collection[str], baseline: str | None, ages: Mapping[str,
     `measured` names the implementations with a number; `ages` holds the run's `code_age` and `age`.
     """
     facts = {**ages, "measured": len(measured)}
-    lacks = [not condition.holds(measured, baseline) for condition in COMPARES]
+    two = len(measured) > 1
+    lacks = (not (two and baseline in measured), not two)  # the conditions of COMPARES
     return (*lacks, *(sign * facts[column] for column, sign in _ORDER.items()))
 
 

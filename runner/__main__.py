@@ -241,23 +241,17 @@ def _run(options: argparse.Namespace) -> int:
 
 def _cluster(options: argparse.Namespace, job: Job) -> ClusterChoice | None:
     """Return the cluster to measure on; None for this machine. A resumed run uses the one it was started on."""
-    asked = _cluster_wanted(options)
-    if not job.resume:
-        chosen = ClusterChoice(
-            options.address or "", options.gpus or "all", options.mode or "spread", options.one_per_host
-        )
-        return chosen if asked else None
+    asked = _cluster_of(options)
     words = shlex.split(job.command(""))
+    if not job.resume or not (asked or "--on" in words):
+        return asked
     if "--on" not in words:
-        if asked:
-            raise Refused(f"Run {job.resume!r} was measured on this machine alone; resume it without a cluster.")
-        return None
-    before = _parser().parse_args(words[words.index("run") :])
-    each = before.mode == "each"
-    return ClusterChoice(
-        address=options.address or before.address or "",
-        gpus=options.gpus or ("1" if each else before.gpus or "all"),
-        mode=before.mode or "spread",
+        raise Refused(f"Run {job.resume!r} was measured on this machine alone; resume it without a cluster.")
+    before = _cluster_of(_parser().parse_args(words[words.index("run") :]))
+    return dataclasses.replace(
+        before,
+        address=options.address or before.address,
+        gpus=options.gpus or ("1" if before.mode == "each" else before.gpus),
         one_per_host=options.one_per_host or before.one_per_host,
     )
 
@@ -315,7 +309,7 @@ def _chosen(options: argparse.Namespace) -> Sweep:
 def _other_version(options: argparse.Namespace) -> OtherVersion | None:
     if options.against is None and options.against_python is None:
         return None
-    if _cluster_wanted(options):
+    if _cluster_of(options):
         raise Refused("--against compares two versions on a GPU of this machine; omit the cluster options.")
     return find(options.against, options.against_python)
 
@@ -384,16 +378,15 @@ def _command(options: argparse.Namespace, device: str, protocol: str, other: Oth
     words += [word for change in options.set for word in ("--set", change)]
     words += ["--seed", str(options.seed)] if options.seed else []
     words += [f"--{kind}" for kind in dict.fromkeys(options.files)]
-    if _cluster_wanted(options):
-        words += ["--on", "ray"]
-        choices = {"--address": options.address, "--gpus": options.gpus, "--mode": options.mode}
-        words += [word for name, value in choices.items() if value for word in (name, value)]
-        words += ["--one-per-host"] if options.one_per_host else []
-    return shlex.join(words)
+    where = _cluster_of(options)
+    return shlex.join([*words, *(where.words if where else ())])
 
 
-def _cluster_wanted(options: argparse.Namespace) -> bool:
-    return bool(options.on or options.address or options.gpus or options.mode or options.one_per_host)
+def _cluster_of(options: argparse.Namespace) -> ClusterChoice | None:
+    """Return the cluster that options select; None for this machine."""
+    given = {name: getattr(options, name) for name in ("address", "gpus", "mode", "one_per_host")}
+    chosen = {name: value for name, value in given.items() if value}
+    return ClusterChoice(**chosen) if options.on or chosen else None
 
 
 def _names(options: argparse.Namespace) -> tuple[str, ...] | None:

@@ -1,4 +1,4 @@
-"""JSON lines between the supervisor and its worker, over separate pipes that library output cannot reach.
+"""JSON messages between the supervisor and its worker, over a separate socket that library output cannot reach.
 
 A process that calls `die_with` ends with its parent. Standard library only.
 """
@@ -6,10 +6,10 @@ A process that calls `die_with` ends with its parent. Standard library only.
 import ctypes
 import json
 import os
-import select
 import signal
 import sys
-import time
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
@@ -18,34 +18,26 @@ _PR_SET_PDEATHSIG = 1  # prctl(2)
 class Channel:
     """One end of the conversation."""
 
-    def __init__(self, read_fd: int, write_fd: int) -> None:
-        self._read_fd, self._write_fd = read_fd, write_fd
-        self._buffer = b""
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.fileno, self.close = connection.fileno, connection.close
 
     def send(self, message: dict[str, Any]) -> None:
         """Write a message. Raises BrokenPipeError if the other end is closed."""
-        data = json.dumps(message, separators=(",", ":")).encode() + b"\n"
-        while data:
-            data = data[os.write(self._write_fd, data) :]
+        self._connection.send_bytes(json.dumps(message, separators=(",", ":")).encode())
 
     def receive(self, timeout_s: float | None = None) -> dict[str, Any] | None:
         """Return the next message, or None after the timeout. Raises EOFError if the other end is closed."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while b"\n" not in self._buffer:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not select.select([self._read_fd], [], [], left)[0]:
-                return None
-            data = os.read(self._read_fd, 1 << 16)
-            if not data:
-                raise EOFError("The other end of the channel is closed.")
-            self._buffer += data
-        line, self._buffer = self._buffer.split(b"\n", 1)
-        return json.loads(line)
+        try:
+            return json.loads(self._connection.recv_bytes()) if self._connection.poll(timeout_s) else None
+        except ConnectionResetError as error:  # it was closed before it had read everything
+            raise EOFError(str(error)) from error
 
-    def close(self) -> None:
-        """Close this end."""
-        os.close(self._read_fd)
-        os.close(self._write_fd)
+
+def both_ends() -> tuple[Channel, Channel]:
+    """Return a new conversation."""
+    here, there = Pipe()
+    return Channel(here), Channel(there)
 
 
 def die_with(parent: int) -> None:

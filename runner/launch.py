@@ -58,6 +58,13 @@ class ClusterChoice:
     mode: str = "spread"  # spread: one sweep over equal cards; each: the whole sweep on each card
     one_per_host: bool = False  # whether only one card of a host measures at a time
 
+    @property
+    def words(self) -> list[str]:
+        """Return the options that select it."""
+        words = ["--on", "ray", "--gpus", self.gpus, "--mode", self.mode]
+        words += ["--address", self.address] if self.address else []
+        return words + ["--one-per-host"] * self.one_per_host
+
 
 @dataclass(frozen=True)
 class SweepRequest:
@@ -280,10 +287,7 @@ def _words(request: SweepRequest) -> list[str]:
     words = [*what, "--device", request.device, f"--{request.protocol}"]
     if request.implementations:
         words += ["--implementations", ",".join(request.implementations)]
-    if choice := request.cluster:
-        words += ["--on", "ray", "--gpus", choice.gpus, "--mode", choice.mode]
-        words += ["--address", choice.address] if choice.address else []
-        words += ["--one-per-host"] if choice.one_per_host else []
+    words += request.cluster.words if request.cluster else []
     return words + [word for axis, values in request.changes.items() for word in ("--set", f"{axis}={values}")]
 
 

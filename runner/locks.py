@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from results.files.durable import take_lock
+from results.files.durable import is_locked, take_lock
 from results.files.journal import JournalError
 
 _READERS_LOOK_S = 0.2  # longer than `holder` keeps its shared lock
@@ -30,7 +30,7 @@ def device_lock(home: Path, name: str, run_id: str, *, wait_s: float = 0.0) -> I
         ) from error
     try:
         if not take_lock(fd, fcntl.LOCK_EX, max(wait_s, _READERS_LOOK_S)):
-            other = _holder_of(fd) or "another sweep"
+            other = _holder_of(path)
             raise DeviceBusy(f"The device is taken by {other}; wait for it, cancel it, or choose another device.")
         with contextlib.suppress(OSError):  # on a full disk the lock has no name
             os.ftruncate(fd, 0)
@@ -42,21 +42,15 @@ def device_lock(home: Path, name: str, run_id: str, *, wait_s: float = 0.0) -> I
 
 def holder(home: Path, name: str) -> str | None:
     """Return the run that holds a device now; None if it is free."""
-    try:
-        fd = os.open(_path(home, name), os.O_RDONLY)
-    except OSError:
-        return None
-    try:
-        return None if take_lock(fd, fcntl.LOCK_SH) else _holder_of(fd) or "another sweep"
-    finally:
-        os.close(fd)
+    path = _path(home, name)
+    return _holder_of(path) if is_locked(path) else None
 
 
-def _holder_of(fd: int) -> str | None:
+def _holder_of(path: Path) -> str:
     try:
-        return json.loads(os.pread(fd, 4096, 0))["run_id"]
+        return json.loads(path.read_bytes())["run_id"] or "another sweep"
     except (OSError, ValueError, KeyError):
-        return None
+        return "another sweep"
 
 
 def _path(home: Path, name: str) -> Path:

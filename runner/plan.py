@@ -57,13 +57,11 @@ def chosen(
     with_tiles = forms.TILES in (*(named or ()), *sweep.implementations)
     found = _named(dataclasses.replace(sweep, implementations=names), names if named else None)
     found = _declaring(found, capabilities) if capabilities else found
-    return _with_forms(found, registry.describe_device(device)) if with_tiles else found
-
-
-def _with_forms(sweep: Sweep, target: registry.Device) -> Sweep:
-    pairs = itertools.product(sweep.cases(), sweep.modes)
-    every = (name for case, mode in pairs for name in forms.of_case(_able(sweep), cast(Any, case), mode, target))
-    return dataclasses.replace(sweep, implementations=tuple(dict.fromkeys((*sweep.implementations, *every))))
+    if not with_tiles:
+        return found
+    able, target, pairs = _able(found), registry.describe_device(device), itertools.product(found.cases(), found.modes)
+    every = (name for case, mode in pairs for name in forms.of_case(able, cast(Any, case), mode, target))
+    return dataclasses.replace(found, implementations=tuple(dict.fromkeys((*found.implementations, *every))))
 
 
 def _able(sweep: Sweep) -> tuple[str, ...]:

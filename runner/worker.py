@@ -1,6 +1,6 @@
 """The process that uses torch and the device: `python -m runner.worker`, started and controlled by the supervisor.
 
-It answers over a separate pair of pipes, not over stdout. It announces each step before the step starts, so that the
+It answers over a separate socket, not over stdout. It announces each step before the step starts, so that the
 supervisor can charge a crash or a hang to a cell. Cells cross the pipe once, in the answer to "open"; afterwards both
 sides refer to them by their numbers in the plan. The process ends with its supervisor.
 """
@@ -11,7 +11,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +144,8 @@ class Worker:
 
         self._dismiss_helper()
         telemetry = Telemetry(self._device.uuid, companions=message.get("companions", 0))
-        measured, empty_ms = peaks.Peaks(), None
+        measured: dict[str, Any] = {}
+        empty_ms = None
         stopwatches: dict[str, stopwatch.Stopwatch] = {"eager": stopwatch.EagerStopwatch(watched=True)}
         if self._device.type == "cuda":
             if message.get("peaks"):
@@ -171,7 +172,7 @@ class Worker:
             energy=EnergyMeter(telemetry.gpu.energy_j, mark_on_gpu) if wanted else None,
             turn=self._wait_for_turn if self._message.get("turns") else None,
         )
-        self._channel.send({"event": "started", **asdict(measured), "empty_launch_ms": empty_ms})
+        self._channel.send({"event": "started", **measured, "empty_launch_ms": empty_ms})
 
     def _case(self, message: dict[str, Any]) -> None:
         from runner.measure.case import ContextBroken
@@ -225,15 +226,14 @@ def set_interpreter(device_type: str) -> None:
 def main() -> None:
     """Serve one supervisor: the entry point of `python -m runner.worker`."""
     parser = argparse.ArgumentParser(prog="python -m runner.worker", description="Started by the supervisor only.")
-    parser.add_argument("--read-fd", type=int, required=True)
-    parser.add_argument("--write-fd", type=int, required=True)
+    parser.add_argument("--fd", type=int, required=True)
     parser.add_argument("--parent", type=int, required=True)
     arguments = parser.parse_args()
     die_with(arguments.parent)
     # PyTorch warns if the first operation in a backward's thread is a matrix product, and then creates the context.
     warnings.filterwarnings("ignore", "Attempting to run cuBLAS, but there was no current CUDA context")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    Worker(Channel(arguments.read_fd, arguments.write_fd)).serve()
+    Worker(Channel(Connection(arguments.fd))).serve()
     sys.stdout.flush()
     os._exit(0)  # unloading the libraries takes seconds and prints warnings about leaks
 

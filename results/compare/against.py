@@ -17,15 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from results import levels
-from results.compare.between_rounds import (
-    PairOfRounds,
-    RoundMedians,
-    RoundSpread,
-    half_interval,
-    rounds,
-    student,
-    usual_of_pairs,
-)
+from results.compare.between_rounds import PairOfRounds, RoundMedians, RoundSpread, rounds, student, usual_of_pairs
 from results.compare.between_runs import LEAST, is_control
 from results.compare.compare import (
     ChangedFact,
@@ -37,7 +29,7 @@ from results.compare.compare import (
     geometric_means,
     urgency,
 )
-from results.compare.verdicts import CERTAINTY, NO_CHANCE, Interval, Judgement, Verdict, judgement, waiting
+from results.compare.verdicts import CERTAINTY, Judgement, Verdict, judgement, paired_ends, waiting
 from results.derive import geometric_mean
 from results.implementations import version_name
 from results.records import Measurement, Run
@@ -106,7 +98,7 @@ def judge_rounds(first: Measurement, second: Measurement, like: RoundSpread | No
         return Judgement(Verdict.UNCLEAR, ratio, None, None, None, "no rounds", "The two did not take the same rounds.")
     waited = max(-math.log1p(-waiting(m)) for m in (first, second))  # on a busy host
     basis = f"{len(before.logs)} paired rounds of two live processes{like.wider if like else ''}"
-    found = judgement(*_ends(before, after, like, apart, waited))
+    found = judgement(*paired_ends(before, after, like, apart, waited))
     return replace(found, basis=basis, apart=math.sqrt(apart.variance))
 
 
@@ -123,7 +115,7 @@ def leave_open(cells: Mapping[int, tuple[RoundMedians, RoundMedians]], pairs: li
     usual = usual_of_pairs(pairs)
     found: list[int] = []
     for cell, (ms, after, before) in new.items():
-        ends = _ends(before, after, usual.near(ms), apart := usual_offset(ms))
+        ends = paired_ends(before, after, usual.near(ms), apart := usual_offset(ms))
         by_rounds = ends[0].below > math.sqrt(2 * apart.variance) * student(CERTAINTY, apart.freedom)
         found += [cell] if by_rounds and judgement(*ends).verdict is Verdict.UNCLEAR else []
     return found
@@ -132,20 +124,6 @@ def leave_open(cells: Mapping[int, tuple[RoundMedians, RoundMedians]], pairs: li
 def usual_offset(latency_ms: float) -> RoundSpread:
     """Return what two live processes of the same code differ by in all rounds of a call of that length."""
     return RoundSpread(_OFFSET**2 + (_OFFSET_MS / latency_ms) ** 2, _OFFSET_FREEDOM)
-
-
-def _ends(
-    before: RoundMedians, after: RoundMedians, like: RoundSpread | None, apart: RoundSpread, waited: float = 0.0
-) -> tuple[Interval, Interval]:
-    """Return the interval of the speedup for a verdict, and the one that chance leaves less often."""
-    middle = statistics.fmean(a - b for a, b in zip(before.logs, after.logs, strict=True))
-
-    def interval(certainty: float) -> Interval:
-        between = half_interval(before, after, like, paired=True, certainty=certainty)
-        half = math.hypot(between, student(certainty, apart.freedom) * math.sqrt(apart.variance)) + waited
-        return Interval(middle, half, half, "")
-
-    return interval(CERTAINTY), interval(NO_CHANCE)
 
 
 def _pairs(measurements: Iterable[Measurement], label: str) -> list[Pair]:

@@ -5,6 +5,7 @@ the other run has it with another batch, other heads or a length within a factor
 """
 
 import math
+import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -134,8 +135,8 @@ def _cache(run: Run, timings: set[str | None]) -> str:
 
 
 def _clock(latencies: Rows) -> str:
-    clocks = sorted(m.sm_clock_mhz for m in latencies if m.sm_clock_mhz)
-    return f"{clocks[len(clocks) // 2]:.0f} MHz, median" if clocks else _NOT_STATED
+    clocks = [m.sm_clock_mhz for m in latencies if m.sm_clock_mhz]
+    return f"{statistics.median_high(clocks):.0f} MHz, median" if clocks else _NOT_STATED
 
 
 def _latencies(measured: Rows) -> list[Measurement]:

@@ -20,16 +20,17 @@ clock, calls of many short kernels moved by 4 % and of one kernel by 1 % (2026-1
 library only.
 """
 
-import math
 import statistics
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from results.compare.between_rounds import RoundSpread, stretches
+from results.grouping import grouped
 from results.records import Run
+from results.spread import quantile
 
 LEAST = 12  # fewer cannot tell noise from change
 SHARE = 0.85  # share of a stretch that is assumed to be unchanged
@@ -70,8 +71,9 @@ def beyond_rounds(cells: Sequence[Shift], controls: Sequence[Shift] = ()) -> lis
     if len(cells) < LEAST:
         prior = 0.0 if controls else WITHOUT_CONTROLS**2
         return [ProcessShift(RoundSpread((AS_ROUNDS * cell.error) ** 2 + prior, FREEDOM)) for cell in cells]
-    offset = 0.0 if controls else statistics.median(cell.speedup for cell in cells)
-    usual = _medians(cells) if controls else dict.fromkeys((cell.kind for cell in cells), offset)
+    offset = 0.0 if controls else _median(cells)
+    kinds = grouped(cells, lambda cell: cell.kind)
+    usual = {kind: _median(of_kind) if controls else offset for kind, of_kind in kinds.items()}
     usual |= dict.fromkeys((control.kind for control in controls), 0.0)
     shifts = [(ProcessShift(_beyond(stretch, usual), offset), len(stretch)) for stretch in stretches(cells)]
     return [shift for shift, count in shifts for _ in range(count)]
@@ -81,7 +83,7 @@ def beyond_controls(cells: Sequence[Shift], controls: Sequence[Shift]) -> list[P
     """Return how each device time moved, by controls alone; the prior where they are too few."""
     if len(controls) < LEAST:
         return [ProcessShift(RoundSpread(WITHOUT_CONTROLS**2, FREEDOM), shown=False)] * len(cells)
-    offset = statistics.median(control.speedup for control in controls)
+    offset = _median(controls)
     usual: defaultdict[Any, float] = defaultdict(lambda: offset)
     cut = stretches(sorted(controls, key=lambda control: control.latency_ms))
     spreads = [_beyond(stretch, usual) for stretch in cut]
@@ -101,20 +103,9 @@ def is_control(implementation: str) -> bool:
 
 def _beyond(stretch: Sequence[Shift], usual: Mapping[Any, float]) -> RoundSpread:
     """Take each cell by its own error: one that its rounds show to be sharp tells more than a blurred one."""
-    beyond = _quantile([((c.speedup - usual[c.kind]) / _DEVIATIONS) ** 2 - c.error**2 for c in stretch])
-    return RoundSpread(max(0.0, beyond), FREEDOM)
+    beyond = sorted(((c.speedup - usual[c.kind]) / _DEVIATIONS) ** 2 - c.error**2 for c in stretch)
+    return RoundSpread(max(0.0, quantile(beyond, SHARE)), FREEDOM)
 
 
-def _medians(cells: Sequence[Shift]) -> dict[Any, float]:
-    by_kind: defaultdict[Hashable, list[float]] = defaultdict(list)
-    for cell in cells:
-        by_kind[cell.kind].append(cell.speedup)
-    return {kind: statistics.median(speedups) for kind, speedups in by_kind.items()}
-
-
-def _quantile(values: Sequence[float]) -> float:
-    """Return what the share of the values does not exceed, between the two nearest."""
-    ordered = sorted(values)
-    place = SHARE * (len(ordered) - 1)
-    low, high = ordered[math.floor(place)], ordered[math.ceil(place)]
-    return low + (high - low) * (place - math.floor(place))
+def _median(cells: Sequence[Shift]) -> float:
+    return statistics.median(cell.speedup for cell in cells)

@@ -62,6 +62,7 @@ _SAME_CLOCK = 0.01
 _CLOCK = re.compile(r"SM clock of (\d+) MHz")  # the note in journals without the field sm_clock_mhz
 _WAITING = re.compile(r"Up to ([\d.]+) % of it is waiting for a core")  # as runner.machine.schedstat notes it
 _MOST_WAITING = 0.999
+_NOT_APART = RoundSpread(0.0, freedom=1.0)
 
 
 class Verdict(StrEnum):
@@ -178,13 +179,30 @@ def leave_open(cells: Sequence[RoundMedians], pairs: list[PairOfRounds]) -> bool
     usual = usual_of_pairs(pairs)
     for ms, first, second in new:
         like = usual.near(ms)
-        if like and like.following:
-            ends = (half_interval(first, second, like, paired=True, certainty=at) for at in (CERTAINTY, NO_CHANCE))
-            middle = statistics.fmean(first.logs) - math.log(ms)
-            interval, certain = (Interval(middle, half, half, "") for half in ends)
-            if judgement(interval, certain).verdict is Verdict.UNCLEAR:
-                return True
+        if like and like.following and judgement(*paired_ends(first, second, like)).verdict is Verdict.UNCLEAR:
+            return True
     return False
+
+
+def paired_ends(
+    before: RoundMedians,
+    after: RoundMedians,
+    like: RoundSpread | None,
+    apart: RoundSpread = _NOT_APART,
+    waited: float = 0.0,
+) -> tuple[Interval, Interval]:
+    """Return the interval of the speedup for a verdict, and the one that chance leaves less often.
+
+    `apart` is what two processes of the same code differ by in all rounds, `waited` what a busy host may have added.
+    """
+    middle = statistics.fmean(a - b for a, b in zip(before.logs, after.logs, strict=True))
+
+    def interval(certainty: float) -> Interval:
+        between = half_interval(before, after, like, paired=True, certainty=certainty)
+        half = math.hypot(between, student(certainty, apart.freedom) * math.sqrt(apart.variance)) + waited
+        return Interval(middle, half, half, "")
+
+    return interval(CERTAINTY), interval(NO_CHANCE)
 
 
 def sampled_in_rounds(protocol: str | None) -> bool:

@@ -102,6 +102,18 @@ def remove_abandoned_drafts(directory: Path) -> None:
                 os.close(fd)
 
 
+def is_locked(path: Path) -> bool:
+    """Tell whether somebody holds the flock of a file; nobody does if it cannot be opened."""
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        return not take_lock(fd, fcntl.LOCK_SH)
+    finally:
+        os.close(fd)
+
+
 def take_lock(fd: int, kind: int, seconds: float = 0.0) -> bool:
     """Take an flock, trying for that long; False if somebody else holds it."""
     deadline = time.monotonic() + seconds

@@ -324,14 +324,7 @@ class RunFolder:
 
     def is_alive(self) -> bool:
         """Tell whether a process holds the run's lock."""
-        try:
-            fd = os.open(self.path / "run.lock", os.O_RDONLY)
-        except OSError:
-            return False
-        try:
-            return not durable.take_lock(fd, fcntl.LOCK_SH)
-        finally:
-            os.close(fd)
+        return durable.is_locked(self.path / "run.lock")
 
     def request_cancel(self) -> None:
         """Ask the run to stop after the cell it is at."""

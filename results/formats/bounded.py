@@ -18,6 +18,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from typing import Any
 
 from results.formats.errors import UploadError
@@ -42,16 +44,15 @@ def call(work: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
 
     Raises UploadError if the call reaches a limit. Both ways go through pickle, between processes of this program only.
     """
-    ours, theirs = socket.socketpair()
+    ours, theirs = Pipe()
     with ours, theirs:
         _hand_over(theirs)
         theirs.close()
-        ours.settimeout(WAIT_S)
         try:
-            _send(ours, (work, arguments, named, MEMORY, SECONDS))
-            answer = _receive(ours)
-        except TimeoutError as error:
-            raise UploadError(f"No answer within {WAIT_S} s: this machine is too busy. Try again later.") from error
+            ours.send((work, arguments, named, MEMORY, SECONDS))
+            if not ours.poll(WAIT_S):
+                raise UploadError(f"No answer within {WAIT_S} s: this machine is too busy. Try again later.")
+            answer = ours.recv_bytes()
         except (OSError, EOFError) as error:
             raise UploadError(f"The process was ended at its limits. {_ADVICE}") from error
     is_error, value = pickle.loads(answer)
@@ -60,7 +61,7 @@ def call(work: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
     return value
 
 
-def _hand_over(connection: socket.socket) -> None:
+def _hand_over(connection: Connection) -> None:
     """Give a connection to the server, which is started if it is not running."""
     global _server
     with _start:
@@ -79,21 +80,6 @@ def _end(process: subprocess.Popen[bytes], control: socket.socket) -> None:
     process.wait()
 
 
-def _send(connection: socket.socket, message: Any) -> None:
-    data = message if isinstance(message, bytes) else pickle.dumps(message)
-    connection.sendall(len(data).to_bytes(8, "big"))
-    connection.sendall(data)
-
-
-def _receive(connection: socket.socket) -> bytes:
-    with connection.makefile("rb") as file:
-        size = int.from_bytes(file.read(8), "big")
-        data = file.read(size)
-    if not size or len(data) < size:
-        raise EOFError
-    return data
-
-
 def _serve(control: socket.socket) -> None:
     """Fork a child for each connection, until the caller's process ends."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended children are not kept
@@ -104,15 +90,15 @@ def _serve(control: socket.socket) -> None:
         if os.fork() == 0:
             control.close()
             try:
-                _answer(socket.socket(fileno=connections[0]))
+                _answer(Connection(connections[0]))
             finally:
                 os._exit(0)
         os.close(connections[0])
 
 
-def _answer(connection: socket.socket) -> None:
+def _answer(connection: Connection) -> None:
     """Receive a call, make it within the limits, and send its answer or its exception."""
-    work, arguments, named, memory, seconds = pickle.loads(_receive(connection))
+    work, arguments, named, memory, seconds = connection.recv()
     try:
         _limit(memory, seconds)
         data = pickle.dumps((False, work(*arguments, **named)))
@@ -124,7 +110,7 @@ def _answer(connection: socket.socket) -> None:
         data = _refusal(f"Reading the file takes more than {seconds} s. {_ADVICE}")
     except Exception as error:  # raised again by the caller
         data = pickle.dumps((True, error))
-    _send(connection, data)
+    connection.send_bytes(data)
 
 
 def _refusal(sentence: str) -> bytes:

@@ -63,7 +63,7 @@ def standing(home: Path, understanding: Understanding) -> list[RunStanding]:
         ids[measurement.run_id].append(measurement.measurement_id)
     found = []
     for run in understanding.runs:
-        folder = next((place for place in _places(Path(home), run.run_id) if place.exists()), None)
+        folder = _place(Path(home), run.run_id)
         known = RunFolder(folder).measurement_ids() if folder else set()
         own = ids[run.run_id]
         ships = folder is not None and folder.parent == PUBLISHED
@@ -122,7 +122,7 @@ def import_for_undo(
         fresh = [
             (_completed(run, understanding, gpu_name), by_run[run.run_id])
             for run in understanding.runs
-            if by_run[run.run_id] and (run.run_id in differing or not _is_here(Path(home), run.run_id))
+            if by_run[run.run_id] and (run.run_id in differing or not _place(Path(home), run.run_id))
         ]
         if existing == NEW:
             fresh = [_renamed(Path(home), *each) if each[0].run_id in differing else each for each in fresh]
@@ -148,18 +148,15 @@ def _gpu_here(folder: Path) -> str | None:
 def _renamed(home: Path, run: Run, measurements: list[Measurement]) -> tuple[Run, list[Measurement]]:
     """Return the run under the next free id."""
     number = 2
-    while _is_here(home, f"{run.run_id[:110]}-{number}"):
+    while _place(home, f"{run.run_id[:110]}-{number}"):
         number += 1
     name = f"{run.run_id[:110]}-{number}"
     return replace(run, run_id=name), [replace(measurement, run_id=name) for measurement in measurements]
 
 
-def _is_here(home: Path, run_id: str) -> bool:
-    return any(place.exists() for place in _places(home, run_id))
-
-
-def _places(home: Path, run_id: str) -> tuple[Path, Path]:
-    return home / "runs" / run_id, PUBLISHED / run_id
+def _place(home: Path, run_id: str) -> Path | None:
+    """Return where a run of that id is stored; None if it is not."""
+    return next((place for place in (home / "runs" / run_id, PUBLISHED / run_id) if place.exists()), None)
 
 
 def _completed(run: Run, understanding: Understanding, gpu_name: str | None) -> Run:
@@ -233,7 +230,4 @@ def _keep_original(folder: Path, understanding: Understanding, first: Path) -> N
         with contextlib.suppress(OSError):  # not every file system can link
             os.link(first / name, folder / name)
             return
-    with open(folder / name, "wb") as file:
-        file.write(upload.data)
-        file.flush()
-        os.fsync(file.fileno())
+    durable.write_synced(folder / name, upload.data)

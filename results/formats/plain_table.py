@@ -7,7 +7,6 @@ is checked, and each fault kept with its line, column, value and reason.
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -41,7 +40,7 @@ _WITH_UNIT = re.compile(r"([+-]?[\d.,' \u00a0\u202f]*\d)\s*([A-Za-zµμ/%×]{1,9
 _CELL_UNITS = {
     "µs": "us", "μs": "us", "%": "peakpercent", "x": "speedup", "×": "speedup", "gb/s": "gbps", "tflop/s": "tflops",
 }  # fmt: skip
-_CHECKS = {"latency_ms": values.milliseconds, "speedup": values.ratio}
+_CHECKS: dict[str, Callable[[str], float]] = {"latency_ms": values.positive, "speedup": values.ratio}
 _ASKED = {
     "gpu_name": "The file does not name a GPU. Which one was it?",
     "num_heads": "The file does not say the number of heads.",
@@ -334,7 +333,7 @@ def _read(number: NumberColumn, text: str, spread: str, decimal: str) -> tuple[S
     if not spread or values.missing(spread) is not None:
         return Status.OK, value, None
     try:
-        return Status.OK, value, _scaled(number, spread, decimal, partial(values.number, minimum=0))
+        return Status.OK, value, _scaled(number, spread, decimal, values.number_from_0)
     except CellError as error:
         raise CellError(f"has the standard deviation {spread!r}, which {error}") from error
 

@@ -45,7 +45,8 @@ def decode(data: bytes) -> str:
         raise UploadError(
             f"Byte {error.start} (0x{data[error.start]:02x}) is not UTF-8.{utf16} Save the file as UTF-8 and try again."
         ) from error
-    check_lines(text)
+    if sum(map(text.count, _LINE_ENDS)) > MAX_LINES:  # without splitting it
+        raise UploadError(f"The file has more than {MAX_LINES:,} lines, empty ones included. Split it.")
     return text
 
 
@@ -70,12 +71,6 @@ def check_size(data: bytes) -> None:
     """Raise UploadError if the file is larger than an upload may be."""
     if len(data) > MAX_BYTES:
         raise UploadError(f"The file has {len(data):,} bytes; at most {MAX_BYTES:,} are taken. Split it.")
-
-
-def check_lines(text: str) -> None:
-    """Raise UploadError if the text has too many lines, without splitting it."""
-    if sum(map(text.count, _LINE_ENDS)) > MAX_LINES:
-        raise UploadError(f"The file has more than {MAX_LINES:,} lines, empty ones included. Split it.")
 
 
 def _of_markdown(table: MarkdownTable) -> Sheet:

@@ -27,7 +27,9 @@ def run_of(record: Any) -> Run:
     """Return the run of a record, as an upload. Raises CellError that names the field and the rule."""
     if not isinstance(record, dict):
         raise CellError("is not an object")
-    check_run_id(str(record.get("run_id") or ""))
+    run_id = str(record.get("run_id") or "")
+    if not _RUN_ID.fullmatch(run_id):  # it becomes the name of a folder, on every system
+        raise CellError(f"run_id {run_id[:80]!r} is not of letters, digits and . _ - (at most 120, no leading dot)")
     try:
         run = records.run_from_json(record)
     except RecordError as error:
@@ -80,12 +82,6 @@ def with_its_samples(measurement: Measurement) -> Measurement:
 
 def _agree(said: float, number: float, samples: Sequence[float]) -> bool:
     return abs(said - number) <= _SAMPLE_DIGITS * max(samples)
-
-
-def check_run_id(run_id: str) -> None:
-    """Raise CellError if the id cannot be the name of a folder on every system."""
-    if not _RUN_ID.fullmatch(run_id):
-        raise CellError(f"run_id {run_id[:80]!r} is not of letters, digits and . _ - (at most 120, no leading dot)")
 
 
 def check_metric(metric: Any) -> None:

@@ -4,7 +4,7 @@ import json
 import math
 import re
 import unicodedata
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from results.formats.errors import CellError
@@ -60,9 +60,7 @@ def number(text: str, *, minimum: float = -math.inf, above: float = -math.inf) -
     return value
 
 
-def milliseconds(text: str) -> float:
-    """Return a time; zero is no time."""
-    return number(text, above=0)
+positive, number_from_0 = partial(number, above=0), partial(number, minimum=0)
 
 
 def ratio(text: str) -> float:

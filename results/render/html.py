@@ -42,7 +42,8 @@ def _blocks(lines: list[str]) -> Iterator[str]:
             items = "".join(f"<li>{_inline(line.strip()[2:])}</li>" for line in group)
             yield f"<ul>{items}</ul>"
         elif kind == "heading":
-            yield from (_heading(line) for line in group)
+            for marks, _, text in (line.partition(" ") for line in group):
+                yield f"<h{len(marks)}>{_inline(text)}</h{len(marks)}>"
         elif kind == "text":
             yield f"<p>{'<br>'.join(_inline(line) for line in group)}</p>"
 
@@ -56,11 +57,6 @@ def _kind(line: str) -> str:
     if re.match(r"#{1,6} ", line):
         return "heading"
     return "bullets" if bare.startswith("- ") else "text"
-
-
-def _heading(line: str) -> str:
-    marks, _, text = line.partition(" ")
-    return f"<h{len(marks)}>{_inline(text)}</h{len(marks)}>"
 
 
 def _table(lines: list[str]) -> str:

@@ -15,11 +15,12 @@ from results.derive import geometric_mean
 from results.grouping import grouped
 from results.metrics import RATIO_OF
 from results.records import Case, Measurement, Status, compatible
-from results.reports.layout import Section, TableRow
+from results.reports.layout import Labels, Note, Section, TableRow
 from results.reports.own import OwnNumbers
 
 Answer = Callable[[OwnNumbers], str | None]
 Ratios = Sequence[tuple[Case, float]]
+Words = Callable[[str, str], str]  # the text of a cell by its row and column
 _COUNTED = re.compile(r"\((\d+) ")  # the number of cases after a range
 
 
@@ -93,6 +94,19 @@ def section(claims: Iterable[Claim], printed: Iterable[Measurement], numbers: Ow
 def answered(where: str, printed: str, own: str | None) -> TableRow:
     """Return a row of words. A number in parentheses after a range says how many cases the range has."""
     return TableRow((where,), (printed,), (own,) if own else None, cases=tuple(map(int, _COUNTED.findall(own or ""))))
+
+
+def words_table(
+    note: Note, title: str, cell: Words, columns: Labels = (), only: Labels = (), *, pooled: bool = False
+) -> Section:
+    """Return a table of words with our text in each cell, by its row and column; by default of all rows and columns."""
+    shown = columns or note.header[1:]
+    rows = []
+    for label, *printed in note.rows:
+        if not only or label in only:
+            own = tuple(cell(label, column) for column in shown)
+            rows.append(TableRow((label,), tuple(printed[: len(shown)]), own if any(own) else None))
+    return Section(title, "", note.header[:1], shown, (None,) * len(shown), tuple(rows), pooled=pooled)
 
 
 def span_words(values: Sequence[float], what: str = "") -> str | None:

@@ -77,7 +77,9 @@ def get(name: str) -> Report:
         implementations=said["implementations"],
         grids=tuple(grids),
         formula_grids=tuple(grid for grid, table in zip(grids, tables, strict=True) if table.get("by_formula")),
-        claims=tuple(_claim(each, picks(name), module) for each in said["claims"]),
+        claims=tuple(
+            Claim(each["where"], answer_of(each, picks(name), module), each.get("words", "")) for each in said["claims"]
+        ),
         more_sections=getattr(module, "more_sections", None),
         evidence=getattr(module, "EVIDENCE", ()),
     )
@@ -96,10 +98,6 @@ def _toml(name: str) -> dict[str, Any]:
 
 def _frozen(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
-
-
-def _claim(said: Mapping[str, Any], known: Mapping[str, Pick], module: ModuleType | None) -> Claim:
-    return Claim(said["where"], answer_of(said, known, module), said.get("words", ""))
 
 
 def answer_of(said: Mapping[str, Any], known: Mapping[str, Pick], module: ModuleType | None) -> Answer:

@@ -6,7 +6,7 @@ from itertools import product
 from results.checks.memory import SHARED_KB
 from results.levels.tensors import kv_cache_mb
 from results.records import Measurement, attention_case, case_to_json
-from results.reports.claims import Pick, growths
+from results.reports.claims import Pick, growths, words_table
 from results.reports.layout import Section, TableRow, shipped_notes
 from results.reports.own import OwnNumbers
 
@@ -85,23 +85,12 @@ def more_sections(printed: Sequence[Measurement], numbers: OwnNumbers) -> list[S
     found = []
     for note in shipped_notes(NAME) if printed else ():
         if note.header[:1] == ("Implementation",):
-            rows = tuple(_implementation(row, numbers) for row in note.rows)
-            found.append(Section("Implementations", "", note.header[:1], _ASPECTS[:2], (None, None), rows))
+            of_row = lambda row, aspect: _all(_ROWS[row], aspect, numbers)  # noqa: E731
+            found.append(words_table(note, "Implementations", of_row, _ASPECTS[:2]))
         elif note.header[:1] == ("Aspect",):
-            rows = tuple(_aspect(row, note.header[1:], numbers) for row in note.rows if row[0] in _ASPECTS)
-            metrics = (None,) * len(note.header[1:])
-            found.append(Section("Aspects", "", note.header[:1], note.header[1:], metrics, rows))
+            of_column = lambda aspect, column: _all(_COLUMNS[column], aspect, numbers)  # noqa: E731
+            found.append(words_table(note, "Aspects", of_column, only=_ASPECTS))
     return [*found, _shared_memory(blocks)] if blocks else found
-
-
-def _implementation(row: Sequence[str], numbers: OwnNumbers) -> TableRow:
-    own = tuple(_all(_ROWS[row[0]], aspect, numbers) for aspect in _ASPECTS[:2])
-    return TableRow((row[0],), tuple(row[1:3]), own if any(own) else None)
-
-
-def _aspect(row: Sequence[str], columns: Sequence[str], numbers: OwnNumbers) -> TableRow:
-    own = tuple(_all(_COLUMNS[column], row[0], numbers) for column in columns)
-    return TableRow((row[0],), tuple(row[1:]), own if any(own) else None)
 
 
 def _shared_memory(printed: Mapping[str, str]) -> Section:

@@ -168,17 +168,12 @@ def shipped_notes(report: str) -> list[Note]:
     return [Note(r["section"], tuple(r["lines"]), tuple(r["header"]), tuple(map(tuple, r["rows"]))) for r in records]
 
 
-def origin_of(grid: Grid, labels: Labels, column: str) -> str:
-    """Return the place of a cell: section, row and column."""
-    parts = (grid.section, ", ".join(map(plain, labels)), column)
-    return " / ".join(part for part in parts if part)
-
-
 def origins(grid: Grid, labels: Labels) -> dict[str, str]:
-    """Return the places of the numbers of a row, by column."""
+    """Return the places of the numbers of a row, by column: section, row and column of each."""
     columns = {name: column for name, column in grid.columns.items() if not isinstance(column, Remark | SpreadColumn)}
     spreads = {
         name: column["std"] for name, column in columns.items() if isinstance(column, Mapping) and "std" in column
     }
     cells = {name: f"{name} | {spreads[name]}" if name in spreads else name for name in columns}
-    return {name: origin_of(grid, labels, cell) for name, cell in cells.items()}
+    row = (grid.section, ", ".join(map(plain, labels)))
+    return {name: " / ".join(filter(None, (*row, cell))) for name, cell in cells.items()}

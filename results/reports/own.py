@@ -97,10 +97,8 @@ class OwnNumbers:
             return
         candidates = (grid.name(measurement),) if grid.name else grid.rows
         for labels in candidates:
-            for column in grid.columns.values():
-                if isinstance(column, Mapping) and self._fits(measurement, own_facts(grid, labels, column)):
-                    yield labels
-                    break
+            if any(self._fits(measurement, facts) for facts in all_facts(grid, labels)):
+                yield labels
 
     def _fits(self, measurement: Measurement, facts: Facts) -> bool:
         case = case_fields(facts)

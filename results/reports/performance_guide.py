@@ -4,6 +4,8 @@ An answer comes from the numbers of one run, or from the memory formulas of leve
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
 from results import capabilities, levels
 from results.implementations import facts_of
@@ -11,7 +13,7 @@ from results.levels import model_memory
 from results.levels.model_table import model
 from results.recommend.model_fit import CARDS
 from results.records import Case, Measurement
-from results.reports.claims import answered, span
+from results.reports.claims import answered, span, words_table
 from results.reports.declared import advice, picks
 from results.reports.layout import Facts, Note, Section, TableRow, shipped_notes
 from results.reports.own import OwnNumbers
@@ -73,18 +75,13 @@ def more_sections(printed: Sequence[Measurement], numbers: OwnNumbers) -> list[S
     notes, found = shipped_notes("performance_guide"), []
     for note in notes:
         if note.header[:1] == ("Feature",):
-            versions = note.header[1:]
-            rows = tuple(_feature(row, versions, numbers) for row in note.rows)
-            found.append(_by_version("Features by version", versions, rows))
-            if more := _beyond(versions, numbers):
-                found.append(_by_version("Features that the report does not name", versions, more))
+            by_version = words_table(note, "Features by version", partial(_has, numbers), pooled=True)
+            found.append(by_version)
+            if more := _beyond(note.header[1:], numbers):
+                found.append(replace(by_version, title="Features that the report does not name", rows=more))
     cases = [note for note in notes if note.section.endswith("Recommendations by use case")]
     rows = tuple(_recommendation(note, numbers) for note in cases)
     return [*found, Section("Recommendations by use case", "", ("Use case",), ("Advice",), (None,), rows)]
-
-
-def _by_version(title: str, versions: tuple[str, ...], rows: tuple[TableRow, ...]) -> Section:
-    return Section(title, "", ("Feature",), versions, (None,) * len(versions), rows, pooled=True)
 
 
 def fits_24_gb(facts: Facts) -> str:
@@ -100,17 +97,15 @@ def fits_24_gb(facts: Facts) -> str:
     return f"by formula both: {'yes' if flash else 'no'}"
 
 
-def _feature(row: Sequence[str], versions: Sequence[str], numbers: OwnNumbers) -> TableRow:
-    said = _partitioning if row[0] == "Work partitioning" else _has
-    own = tuple(said(row[0], version, numbers) for version in versions)
-    return TableRow((row[0],), tuple(row[1:]), own if any(own) else None)
-
-
-def _has(feature: str, version: str, numbers: OwnNumbers) -> str:
+def _has(numbers: OwnNumbers, feature: str, version: str) -> str:
     """Return which of our implementations for a version ran with a feature, or else which declare it.
 
-    The answer is "no" if they declare its absence, and empty if nothing is known.
+    The answer is "no" if they declare its absence, and empty if nothing is known. Work partitioning is the speed of a
+    version over FA1 in the report's shape.
     """
+    if feature == "Work partitioning" and version in _PARTITIONING:
+        gain = span(numbers, _PICKS[_PARTITIONING[version]], "case")
+        return (gain or "").replace("x (", "x the speed of FA1 (")
     if feature not in _FEATURES:
         return ""
     key, wanted, shows = _FEATURES[feature]
@@ -121,12 +116,6 @@ def _has(feature: str, version: str, numbers: OwnNumbers) -> str:
     having = [name for name, value in declared.items() if wanted in (None, value)]
     words = [f"{how}: {', '.join(which)}" for how, which in (("ran", ran), ("declared", having)) if which]
     return words[0] if words else "no" * bool(declared)
-
-
-def _partitioning(feature: str, version: str, numbers: OwnNumbers) -> str:
-    """Return the speed of a version over FA1 in the report's shape."""
-    gain = span(numbers, _PICKS[_PARTITIONING[version]], "case") if version in _PARTITIONING else None
-    return (gain or "").replace("x (", "x the speed of FA1 (")
 
 
 def _beyond(versions: Sequence[str], numbers: OwnNumbers) -> tuple[TableRow, ...]:

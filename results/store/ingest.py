@@ -105,7 +105,7 @@ def sound_columns(cursor: duckdb.DuckDBPyConnection, folder: RunFolder) -> str |
 
     Files of other places than the repository are not trusted: their rows take the way of journal lines.
     """
-    if folder.path.parent != journal.PUBLISHED:
+    if folder.path.parent != journal.PUBLISHED or not folder.is_compressed:
         return None
     path = folder.columns_path
     try:
@@ -114,11 +114,6 @@ def sound_columns(cursor: duckdb.DuckDBPyConnection, folder: RunFolder) -> str |
     except (duckdb.Error, columns.ColumnsError):
         return None
     return f"SELECT {fields} FROM read_parquet({columns.quoted(path)})" if not odd else None
-
-
-def insert_columns(cursor: duckdb.DuckDBPyConnection, query: str) -> int:
-    """Insert the rows of a query that `sound_columns` returned; returns how many."""
-    return cursor.execute(f"{_INSERT} ({query})").fetchone()[0]
 
 
 def insert_run(cursor: duckdb.DuckDBPyConnection, run: Run) -> None:
@@ -186,9 +181,10 @@ class FolderSync:
         self._load(cursor)
         there = _look(journal.PUBLISHED) | _look(self._runs)
         gone = [run_id for run_id in self._entries if run_id not in there]
-        new = [seen for run_id, seen in there.items() if not self._knows(run_id, *seen)]
-        changes = [change for path, stamp in new if (change := self._examine(RunFolder(Path(path)), stamp))]
-        changes = [_with_query(cursor, change) for change in changes]  # outside of the transaction, which an error ends
+        known = {run_id: (entry.path, entry.stamp) for run_id, entry in self._entries.items()}
+        new = [seen for run_id, seen in there.items() if known.get(run_id) != seen]
+        # Folders are examined outside of the transaction, which an error ends.
+        changes = [change for path, stamp in new if (change := self._examine(cursor, RunFolder(Path(path)), stamp))]
         if not changes and not gone:
             return 0
         self._version = None  # until it is committed, what is in memory may be ahead of the file
@@ -209,11 +205,7 @@ class FolderSync:
             self._entries = {row[0]: ReadUpTo(*row) for row in rows}
             self._version = version
 
-    def _knows(self, run_id: str, path: str, stamp: str) -> bool:
-        known = self._entries.get(run_id)
-        return known is not None and known.stamp == stamp and known.path == path
-
-    def _examine(self, folder: RunFolder, stamp: str) -> FolderChange | None:
+    def _examine(self, cursor: duckdb.DuckDBPyConnection, folder: RunFolder, stamp: str) -> FolderChange | None:
         """Return what there is to do about a folder that looks different; None if nothing."""
         path = str(folder.path)
         known = self._entries.get(folder.run_id)
@@ -224,7 +216,8 @@ class FolderSync:
             self._entries[folder.run_id] = replace(entry, stamp=stamp)
             return None
         entry = replace(entry, record_crc=record_crc, stamp=stamp)
-        return FolderChange(folder, entry, restart, known is None or record_crc != known.record_crc)
+        record_changed = known is None or record_crc != known.record_crc
+        return FolderChange(folder, entry, restart, record_changed, sound_columns(cursor, folder))
 
     def _take_in(self, cursor: duckdb.DuckDBPyConnection, changes: list[FolderChange], gone: list[str]) -> int:
         """Bring the tables to what the folders say, within the caller's transaction."""
@@ -290,7 +283,7 @@ class _Intake:
         folder, run_id = change.folder, change.entry.run_id
         self.runs.add(run_id)
         if change.rows:
-            self.new += insert_columns(self._cursor, change.rows)
+            self.new += self._cursor.execute(f"{_INSERT} ({change.rows})").fetchone()[0]
         else:
             measurements, _, problems = folder.read()
             self.problems += [(run_id, number, reason) for number, reason in problems]
@@ -317,10 +310,6 @@ class _Intake:
         if self._size >= _PIECE:
             self.flush()
         return len(lines)
-
-
-def _with_query(cursor: duckdb.DuckDBPyConnection, change: FolderChange) -> FolderChange:
-    return replace(change, rows=sound_columns(cursor, change.folder)) if change.folder.is_compressed else change
 
 
 def _look(directory: Path) -> dict[str, tuple[str, str]]:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from results.paths import REPOSITORY
 from runner.launch import ClusterChoice
@@ -59,7 +60,7 @@ def connected(address: str | None) -> Iterator[Any]:
     try:
         if not address:
             here = {"include_dashboard": False, "object_store_memory": _STORE_BYTES}
-            with _environment(same_files()):  # inherited by Ray's processes
+            with mock.patch.dict(os.environ, same_files()):  # inherited by Ray's processes
                 ray.init(address="local", **here, **quiet)
         else:
             _join(ray, address, quiet)
@@ -145,20 +146,6 @@ def _answering(address: str) -> str:
             return f"{host}:{port or _PORT}"
     except (OSError, ValueError) as error:
         raise Refused(f"There is no Ray cluster at {address}: {error}. `ray start --head` starts one.") from None
-
-
-@contextlib.contextmanager
-def _environment(variables: dict[str, str]) -> Iterator[None]:
-    """Set environment variables within the block."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name)
-            if value is not None:
-                os.environ[name] = value
 
 
 def _join(ray: Any, address: str, quiet: dict[str, Any]) -> None:

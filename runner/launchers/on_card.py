@@ -8,6 +8,7 @@ import socket
 import tempfile
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from io import StringIO
@@ -41,19 +42,20 @@ class Errand:
     python_path: str  # PYTHONPATH of the driver, with its checkout first
 
 
-@dataclass(frozen=True)
-class DriverLine:
-    """The card's connection to the driver."""
-
-    say: Callable[[dict[str, Any]], None]
-    hear: Callable[[float], list[dict[str, Any]]]  # returns new messages of the driver, waiting at most some seconds
-
-
 class CardSupervisor:
-    """Measures cases on the card of this process, one at a time, until the driver has no more."""
+    """Measures cases on the card of this process, one at a time, until the driver has no more.
 
-    def __init__(self, errand: Errand, line: DriverLine, slot: str) -> None:
-        self._errand, self._line, self._slot = errand, line, slot
+    `say` sends the driver a message, and `hear` returns its new messages, waiting at most some seconds for the first.
+    """
+
+    def __init__(
+        self,
+        errand: Errand,
+        slot: str,
+        say: Callable[[dict[str, Any]], None],
+        hear: Callable[[float], list[dict[str, Any]]],
+    ) -> None:
+        self._errand, self._slot, self._say, self._hear = errand, slot, say, hear
         if errand.python_path.split(os.pathsep)[0] == str(REPOSITORY):  # it runs the driver's own files
             os.environ["PYTHONPATH"] = errand.python_path
         clear_leftovers(Path(tempfile.gettempdir()))
@@ -61,11 +63,9 @@ class CardSupervisor:
         self._claims = Path(tempfile.gettempdir(), f"{_CLAIMS}{errand.claims}")
         self._claims.mkdir(exist_ok=True)
         self._folder = RunFolder(self._place / "runs" / errand.job.run_id)
-        self._guard = threading.Lock()  # protects the following fields
         self._offset = 0
-        self._kept: dict[Any, Any] = {}  # rows of cases that are not assigned to this card, by case
+        self._rows: defaultdict[Case, list[dict[str, Any]]] = defaultdict(list)  # rows not sent yet, by case
         self._logged: int | None = None  # number of log bytes sent to the driver; None: the card is not announced yet
-        self._case: Case | None = None
         self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._stop, self._over = threading.Event(), threading.Event()
 
@@ -82,7 +82,7 @@ class CardSupervisor:
             costs = self._spent()
             for place in (self._place, self._claims):
                 shutil.rmtree(place, ignore_errors=True)
-        self._line.say({"event": "ended", "how": how, "message": message, "costs": costs})
+        self._say({"event": "ended", "how": how, "message": message, "costs": costs})
 
     def _spent(self) -> dict[str, float]:
         """Return the seconds so far by kind of work."""
@@ -115,22 +115,18 @@ class CardSupervisor:
         run = self._folder.run()
         cells = [cell_to_json(cell) for of_case in cases for cell in of_case]
         card = f"cpu-{self._slot}" if self._errand.job.device == "cpu" else run.gpu_uuid or self._slot
-        self._line.say(
+        self._say(
             {"event": "opened", "card": card, "host": socket.gethostname(), "run": run_to_json(run), "cells": cells}
         )
         self._logged = 0
         while (index := self._ask()) is not None:
-            with self._guard:
-                self._case = cases[index][0].case
             yield cases[index]
-            self._tell()
-            with self._guard:
-                self._case = None
-            self._line.say({"event": "done", "run": run_to_json(self._folder.run()), "costs": self._spent()})
+            done = {"rows": self._rows_of(cases[index][0].case), "run": run_to_json(self._folder.run())}
+            self._say({"event": "done", "costs": self._spent(), **done})
 
     def _ask(self) -> int | None:
         """Return the number of the next case; None if there is none. Raises Cancelled."""
-        self._line.say({"event": "take"})
+        self._say({"event": "take"})
         while not self._stop.is_set():
             with contextlib.suppress(queue.Empty):
                 return self._answers.get(timeout=_ASK_S).get("index")
@@ -141,7 +137,7 @@ class CardSupervisor:
         with contextlib.ExitStack() as left:
             left.callback(self._stop.set)  # stop measuring if the connection to the driver is lost
             while not self._over.is_set():
-                for message in self._line.hear(_TELL_S):
+                for message in self._hear(_TELL_S):
                     if message["do"] == "stop":
                         return
                     self._answers.put(message)
@@ -151,19 +147,19 @@ class CardSupervisor:
                 if self._folder.run_path.exists():
                     self._tell()
 
+    def _rows_of(self, case: Case) -> list[dict[str, Any]]:
+        """Return the journal rows of a case; those of cases that are not assigned to this card are never sent."""
+        found, self._offset, _ = self._folder.read(self._offset)
+        for row in found:
+            self._rows[row.case].append(measurement_to_json(row))
+        return self._rows.pop(case, [])
+
     def _tell(self) -> None:
-        """Send the new journal rows of the current case and the current step."""
-        with self._guard:
-            found, self._offset, _ = self._folder.read(self._offset)
-            for row in found:
-                self._kept.setdefault(row.case, []).append(measurement_to_json(row))
-            rows = self._kept.pop(self._case, [])
-            state = self._folder.read_state()
-            if rows:
-                self._line.say({"event": "lines", "rows": rows})
-            self._tell_log()
+        """Send the current step and the new lines of the log."""
+        self._tell_log()
+        state = self._folder.read_state()
         if state and state.current:
-            self._line.say({"event": "at", "current": state.current})
+            self._say({"event": "at", "current": state.current})
 
     def _tell_log(self) -> None:
         """Send the new complete lines of the workers' output."""
@@ -174,7 +170,7 @@ class CardSupervisor:
             lines = file.read().rpartition(b"\n")[0]
         if lines:
             self._logged += len(lines) + 1
-            self._line.say({"event": "log", "lines": lines.decode(errors="replace").splitlines()})
+            self._say({"event": "log", "lines": lines.decode(errors="replace").splitlines()})
 
 
 def clear_leftovers(folder: Path) -> None:

@@ -21,7 +21,7 @@ from results.records import run_from_json
 from runner.cells import cell_from_json
 from runner.launch import ClusterChoice
 from runner.launchers.cluster import chosen_cards, connected, first_line, gpus_by_kind, same_files, slots_by_kind
-from runner.launchers.on_card import CardSupervisor, DriverLine, Errand, slot_of_process
+from runner.launchers.on_card import CardSupervisor, Errand, slot_of_process
 from runner.launchers.share import Share
 from runner.locks import DeviceBusy
 from runner.machine.kernel_hash import kernel_hash
@@ -272,13 +272,11 @@ class Driver:
             return
         elif event == "take":
             self._asking.append(number)
-        elif event == "lines":
-            share.lines(task.card, message["rows"])
         elif event == "at":
             share.heard(task.card, message["current"])
         elif event == "done":
             share.spent(number, message["costs"])
-            share.done(task.card)
+            share.done(task.card, message["rows"])
             share.peaks(run_from_json(message["run"]))
 
     def _deal(self) -> None:
@@ -399,8 +397,10 @@ def _on_card(board: Any, number: int, errand: Errand) -> None:
     """Run the supervisor of a card; the body of a Ray task."""
     import ray
 
-    line = DriverLine(
+    card = CardSupervisor(
+        errand,
+        slot_of_process(ray.get_runtime_context().get_node_id()),
         say=lambda message: ray.get(board.say.remote(number, message)),
         hear=lambda wait_s: ray.get(board.hear.remote(number, wait_s)),
     )
-    CardSupervisor(errand, line, slot_of_process(ray.get_runtime_context().get_node_id())).run()
+    card.run()

@@ -1,12 +1,11 @@
 """The bookkeeping of a run that one or more cards measure: assignment of cases, received rows, and journal. No Ray.
 
-Cases are assigned one at a time, the longest first, so that all cards end at about the same time. The rows of a case
-are fsynced to a file of the card and move to the journal when the case is complete. Rounds and ratios of a case are
-thus always from one card, and a card that is lost in the middle of a case leaves no rows of it.
+Cases are assigned one at a time, the longest first, so that all cards end at about the same time. A card sends the rows
+of a case when the case is complete, and they are written to the journal at once. Rounds and ratios of a case are thus
+always from one card, and a card that is lost in the middle of a case leaves no rows of it.
 """
 
 import contextlib
-import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -15,7 +14,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from results.files import durable
 from results.files.journal import JournalError, RunFolder
 from results.records import Case, Measurement, RecordError, Run, Status, measurement_from_json
 from runner.cells import Cell, without_number
@@ -27,7 +25,6 @@ from runner.supervise.supervisor import refuse_differences
 LOSSES_OF_CASE = 3  # lost cards after which a case is given up
 # Fields that all cards of a run must have in common, so that its numbers are comparable.
 SAME = ("gpu_name", "torch", "triton", "kernel_hash", "protocol")
-_DONE = "case_done"
 
 
 @dataclass
@@ -108,8 +105,6 @@ class Share:
         card = self._cards.pop(name, None)
         if card is None:
             return
-        with contextlib.suppress(OSError):
-            self._spool(name).unlink(missing_ok=True)
         case, card.case = card.case, None
         if case is None or not self._plan[case].lacking:
             return
@@ -142,15 +137,14 @@ class Share:
         with contextlib.suppress(OSError), open(self.folder.log_path, "a", encoding="utf-8") as file:
             file.writelines(f"{name}: {line}\n" for line in lines)  # a full disk must not stop the sweep twice
 
-    def lines(self, name: str, records: Iterable[dict[str, Any]]) -> None:
-        """Write rows of a card's case to disk. Raises JournalError."""
-        self._spool_lines(name, [json.dumps(record, separators=(",", ":")) for record in records])
-
-    def done(self, name: str) -> None:
-        """Move the complete case of a card to the journal. Raises JournalError."""
-        card = self._cards[name]
-        self._spool_lines(name, [json.dumps({_DONE: True})])
-        self._take_over(name)
+    def done(self, name: str, records: Iterable[dict[str, Any]]) -> None:
+        """Write the rows of a card's complete case to the journal. Raises JournalError."""
+        card, of_card = self._cards[name], {"card": name if self._several else None}
+        try:
+            rows = [measurement_from_json(record | of_card) for record in records]
+        except RecordError as error:
+            raise JournalError(f"Card {name} sent a row that cannot be read: {error}") from error
+        self._journal(card.case, rows, name)
         if self._plan[card.case].lacking:
             self._wait_again(card.case)
         card.case = None
@@ -222,9 +216,6 @@ class Share:
             rows = [row for cell in of_case for row in self._rows_of(cell, Status.SKIPPED, "")]
             lacking = {row.measurement_id for row in rows} - self._ids
             self._plan[of_case[0].case] = Planned(of_case, lacking)
-        # Of a killed driver, complete cases move to the journal and parts of a case are dropped.
-        for path in sorted((self.folder.path / "cards").glob("*.jsonl")):
-            self._take_over(path.stem)
         self._waiting = sorted((c for c, p in self._plan.items() if p.lacking), key=lambda c: self._plan[c].seconds)
         self._work_at_start = sum(self._plan[case].seconds for case in self._waiting)
         if self._several and self._waiting:
@@ -246,31 +237,6 @@ class Share:
 
     def _rows_of(self, cell: Cell, status: Status, note: str) -> list[Measurement]:
         return without_number(self.run_id, cell, self._timings, status, note)
-
-    def _spool(self, name: str) -> Path:
-        return self.folder.path / "cards" / f"{name}.jsonl"
-
-    def _spool_lines(self, name: str, lines: list[str]) -> None:
-        path = self._spool(name)
-        try:
-            path.parent.mkdir(exist_ok=True)
-            with open(path, "a+b") as file:
-                durable.append_line(file.fileno(), "".join(f"{line}\n" for line in lines).encode())
-        except OSError as error:
-            raise JournalError(f"Cannot write {path}: {durable.reason(error)}.") from error
-
-    def _take_over(self, name: str) -> None:
-        """Move the rows of a card's file to the journal if it has a complete case, and remove the file."""
-        path = self._spool(name)
-        try:
-            *lines, last = path.read_bytes().splitlines() or [b""]
-            card = {"card": name if self._several else None}
-            rows = [measurement_from_json(json.loads(line) | card) for line in lines if _DONE.encode() in last]
-        except (OSError, ValueError, RecordError) as error:
-            raise JournalError(f"{path} cannot be read: {error}") from error
-        for case in dict.fromkeys(row.case for row in rows):
-            self._journal(case, [row for row in rows if row.case == case], name)
-        path.unlink(missing_ok=True)
 
     def _journal(self, case: Case, rows: list[Measurement], card: str | None) -> None:
         if card and case == self._calibration:

@@ -7,8 +7,9 @@ vocabulary and kind of call, and compares it with the twin in float64.
 
 import dataclasses
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,7 +21,6 @@ from kernels.registry import UnsupportedCase
 from results.levels.model_table import model as sizes_of
 from results.records import Case
 from runner.levels import Call, Pass, Trial, generator_of, measured
-from runner.measure.optimizers import StepOptimizer, make_optimizer, states_of
 from runner.sweeps.model import model_case
 
 PASSES = (
@@ -34,6 +34,7 @@ CHECKED_LAYERS, CHECKED_BATCH, CHECKED_SEQLEN = 2, 2, 4096  # upper limits of th
 _CHECKED_LOGITS = 1024  # at most, from the end of each sequence
 _WEIGHTS_SEED = 0
 _SMALL_SEQLEN = 16
+_LEARNING_RATE = 1e-6  # small enough to keep weights in range over any number of timed steps
 _WARM_UPS = 2  # calls before a capture, which must not record the setup, compilation and allocation of a first call
 _PEAK_SHARE = 0.4  # a model consists mostly of large matrix products, so estimates assume this share of the peak
 
@@ -53,6 +54,61 @@ def passes(case: Case) -> tuple[Pass, ...]:
     if is_training(case):
         return PASSES[2:]
     return PASSES[:1] if is_decoding(case) else PASSES[1:2]
+
+
+def states_of(optimizer: Any) -> list[torch.Tensor]:
+    """Return the tensors that an optimizer keeps between steps, without parameters and gradients."""
+    if isinstance(optimizer, MasterAdamW):
+        return optimizer.states
+    return [x for kept in optimizer.state.values() for x in kept.values() if torch.is_tensor(x)]
+
+
+class MasterAdamW:
+    """AdamW on float32 copies of 16-bit parameters: 12 bytes per parameter in addition to weight and gradient.
+
+    It updates one parameter at a time, so that only one gradient is in float32 at a time.
+    """
+
+    def __init__(self, parameters: list[torch.nn.Parameter]) -> None:
+        self._parameters = parameters
+        self._masters = [parameter.detach().float() for parameter in parameters]
+        self._each = [_adamw([master]) for master in self._masters]
+
+    @property
+    def states(self) -> list[torch.Tensor]:
+        """Return the copies and their moments."""
+        return self._masters + [state for each in self._each for state in states_of(each)]
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Update the copies by the gradients, and copy them to the parameters."""
+        for parameter, master, optimizer in zip(self._parameters, self._masters, self._each, strict=True):
+            master.grad = parameter.grad.float()
+            optimizer.step()
+            master.grad = None
+            parameter.copy_(master)
+
+    def zero_grad(self) -> None:
+        """Free the gradients."""
+        for parameter in self._parameters:
+            parameter.grad = None
+
+
+def _adamw(parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(parameters, lr=_LEARNING_RATE, fused=True)
+
+
+StepOptimizer = torch.optim.Optimizer | MasterAdamW
+_KINDS: dict[str, Callable[[list[Any]], StepOptimizer]] = {
+    "adamw_bf16": _adamw,
+    "adamw_fp32_master": MasterAdamW,
+    "sgd": partial(torch.optim.SGD, lr=_LEARNING_RATE, fused=True),
+}
+
+
+def make_optimizer(name: str, parameters: Iterable[torch.nn.Parameter]) -> StepOptimizer:
+    """Return the optimizer of that name, which allocates its states in its first step. Raises KeyError."""
+    return _KINDS[name](list(parameters))
 
 
 class CapturedCall:

@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -15,24 +15,18 @@ _MOST = 30
 _KINDS = {"bfloat16": torch.bfloat16, "float16": torch.float16, "tf32": torch.float32, "float32": torch.float32}
 
 
-@dataclass(frozen=True)
-class Peaks:
-    """Rates of this machine; empty if it has too little memory to measure them."""
-
-    tflops: dict[str, float] = field(default_factory=dict)  # by dtype, and "tf32"
-    gbs: float | None = None  # 10^9 bytes per second, reads and writes
-
-
-def measure(device: str, settle: Callable[[], object] = lambda: None) -> Peaks:
+def measure(device: str, settle: Callable[[], object] = lambda: None) -> dict[str, Any]:
     """Return medians of products of 8192 x 8192 normal matrices and of copies of 1 GiB, in about a second.
 
-    `settle` is called before each kind, because a product lowers the clock for the next one.
+    `tflops` is by dtype, and "tf32"; `gbs` counts 10^9 bytes per second, read and written. Empty if the device has too
+    little memory. `settle` is called before each kind, because a product lowers the clock for the next one.
     """
     try:
-        return Peaks({kind: _product_tflops(kind, device, settle) for kind in _KINDS}, _copy_gbs(device))
+        rates = {kind: _product_tflops(kind, device, settle) for kind in _KINDS}
+        return {"tflops": rates, "gbs": _copy_gbs(device)}
     except torch.OutOfMemoryError:
         torch.cuda.empty_cache()
-        return Peaks()
+        return {}
 
 
 def _product_tflops(kind: str, device: str, settle: Callable[[], object]) -> float:

@@ -1,5 +1,6 @@
 """Reads the GPU during measurements and flags numbers taken under throttling or next to other processes."""
 
+import statistics
 import threading
 import time
 from bisect import bisect_left
@@ -148,5 +149,5 @@ def _top_clock(readings: list[nvml.Reading]) -> int | None:
 
 
 def _median_clock(readings: list[nvml.Reading]) -> int | None:
-    clocks = sorted(reading.sm_clock_mhz for reading in readings if reading.sm_clock_mhz)
-    return clocks[len(clocks) // 2] if clocks else None
+    clocks = [reading.sm_clock_mhz for reading in readings if reading.sm_clock_mhz]
+    return statistics.median_high(clocks) if clocks else None

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner.cells import Cell, cell_from_json
-from runner.ipc import Channel, die_with
+from runner.ipc import Channel, both_ends, die_with
 
 if TYPE_CHECKING:
     from runner.levels import MeasuredLevel
@@ -89,19 +89,16 @@ class Helper:
     """A child process that compiles. Create it before CUDA is initialized, which does not survive a fork."""
 
     def __init__(self, channel_of_parent: Channel) -> None:
-        here, there = os.pipe(), os.pipe()
+        self._channel, there = both_ends()
         parent = os.getpid()
         self._pid = os.fork()
         if self._pid:
-            os.close(here[1])
-            os.close(there[0])
-            self._channel = Channel(here[0], there[1])
+            there.close()
             return
-        os.close(here[0])
-        os.close(there[1])
+        self._channel.close()
         channel_of_parent.close()
         try:
-            _main(Channel(there[0], here[1]), parent)
+            _main(there, parent)
         finally:  # the child must not return into the worker's code
             if sys.exc_info()[0]:
                 sys.excepthook(*sys.exc_info())

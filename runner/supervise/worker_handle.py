@@ -11,17 +11,18 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from results.paths import REPOSITORY
 from runner import sweeps
-from runner.ipc import Channel
+from runner.ipc import both_ends
 from runner.supervise.job import Cancelled, Job, Refused
 
 COMMAND = (sys.executable, "-m", "runner.worker")
 GRACE_S = 10.0  # between SIGTERM and SIGKILL
 OPEN_LIMIT_S = 300.0  # importing torch from a cold network disk can take minutes
 _POLL_S = 0.2
+_EXIT_S = 5.0  # how long a worker whose channel is closed may take to end
 _TOLD = ("device", "implementations", "capabilities", "protocol", "seed")  # fields of a job that its worker is given
 
 
@@ -70,80 +71,6 @@ class Log:
             file.write(line)
 
 
-class WorkerProcess:
-    """A running worker in a separate process group, so that Ctrl-C in a terminal reaches the supervisor only."""
-
-    def __init__(self, command: tuple[str, ...], log: Log, place: Path = REPOSITORY) -> None:
-        here_read, there_write = os.pipe()
-        there_read, here_write = os.pipe()
-        try:
-            self._process = subprocess.Popen(
-                [*command, "--read-fd", str(there_read), "--write-fd", str(there_write), "--parent", str(os.getpid())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                pass_fds=(there_read, there_write),
-                start_new_session=True,
-                cwd=place,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
-            )
-        finally:
-            os.close(there_read)
-            os.close(there_write)
-        self._channel = Channel(here_read, here_write)
-        log.forget()
-        self._reader = threading.Thread(target=self._read_output, args=(log,), daemon=True)
-        self._reader.start()
-
-    def send(self, message: dict[str, Any]) -> None:
-        """Send a message to the worker. Raises EOFError if it has ended."""
-        try:
-            self._channel.send(message)
-        except BrokenPipeError as error:
-            raise EOFError(str(error)) from error
-
-    def receive(self, timeout_s: float) -> dict[str, Any] | None:
-        """Return the next message, or None after the timeout. Raises EOFError if the worker has ended."""
-        return self._channel.receive(timeout_s)
-
-    def end(self, *, grace_s: float = 0.0) -> int:
-        """Stop it by SIGTERM if there is a grace period, then by SIGKILL, and return its exit code as Popen does."""
-        if grace_s and self._process.poll() is None:
-            self._signal(signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(grace_s)
-        if self._process.poll() is None:
-            self._signal(signal.SIGKILL)
-        code = self._process.wait()
-        self._signal(signal.SIGKILL)  # ends the rest of its process group
-        self._reader.join(timeout=2.0)
-        self._process.stdout.close()
-        self._channel.close()
-        return code
-
-    def close(self) -> None:
-        """Ask it to end, wait, and then stop it."""
-        with contextlib.suppress(EOFError):
-            self.send({"do": "close"})
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(GRACE_S)
-        self.end()
-
-    def exit_code(self, timeout_s: float = 5.0) -> int | None:
-        """Return the exit code of a worker whose channel is closed; None if it still runs."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return self._process.wait(timeout_s)
-        return None
-
-    def _signal(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, number)
-
-    def _read_output(self, log: Log) -> None:
-        for line in self._process.stdout:
-            log.add(line)
-
-
 def describe_exit(code: int | None, last_words: str | None) -> str:
     """Return a sentence on how a worker ended."""
     if code is not None and code < 0:
@@ -163,7 +90,10 @@ class Waiting:
 
 
 class WorkerHandle:
-    """The current worker, and the means to start another one."""
+    """The current worker, and the means to start another one.
+
+    Workers run in separate process groups, so that Ctrl-C in a terminal reaches the supervisor only.
+    """
 
     # `place` is the root of the source tree that the worker runs.
     def __init__(
@@ -171,7 +101,7 @@ class WorkerHandle:
     ) -> None:
         self.log = log or Log()
         self._job, self._command, self._place, self.waiting = job, command, place, waiting
-        self._worker: WorkerProcess | None = None
+        self._process: subprocess.Popen[bytes] | None = None
 
     def open(self, *, ahead: bool = False) -> dict[str, Any]:
         """Start a worker and return its answer, which has the device and the cells of the plan.
@@ -184,17 +114,26 @@ class WorkerHandle:
 
     def begin(self, *, ahead: bool = False, turns: bool = False) -> None:
         """Start a worker and send it the sweep; with `turns` it waits for a message before each round."""
-        self._worker = WorkerProcess(self._command, self.log, self._place)
-        job = self._job
-        self._worker.send(
-            {
-                "do": "open",
-                "sweep": sweeps.to_json(job.sweep),
-                "ahead": ahead,
-                "turns": turns,
-                **{name: getattr(job, name) for name in _TOLD},
-            }
-        )
+        self._channel, there = both_ends()
+        try:
+            self._process = subprocess.Popen(
+                [*self._command, "--fd", str(there.fileno()), "--parent", str(os.getpid())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=(there.fileno(),),
+                start_new_session=True,
+                cwd=self._place,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            )
+        finally:
+            there.close()
+        self.log.forget()
+        self._reader = threading.Thread(target=self._read_output, args=(self._process.stdout,), daemon=True)
+        self._reader.start()
+        told = {name: getattr(self._job, name) for name in _TOLD}
+        sweep = sweeps.to_json(self._job.sweep)
+        self.send({"do": "open", "sweep": sweep, "ahead": ahead, "turns": turns, **told})
 
     def opened(self) -> dict[str, Any]:
         """Return the answer to `begin`. Raises Refused, EOFError, TimeoutError or Cancelled."""
@@ -205,14 +144,17 @@ class WorkerHandle:
 
     def send(self, message: dict[str, Any]) -> None:
         """Send a message to the worker. Raises EOFError if it has ended."""
-        self._worker.send(message)
+        try:
+            self._channel.send(message)
+        except BrokenPipeError as error:
+            raise EOFError(str(error)) from error
 
     def receive(self, deadline: float) -> dict[str, Any]:
         """Return the next message. Raises EOFError if the worker has ended, TimeoutError or Cancelled."""
         while True:
             if self.waiting.stop():
                 raise Cancelled
-            message = self._worker.receive(_POLL_S)
+            message = self._channel.receive(_POLL_S)
             if message is not None:
                 return message
             self.waiting.call()
@@ -221,23 +163,46 @@ class WorkerHandle:
 
     def describe_loss(self) -> str:
         """Return a sentence on how the worker ended, and forget the worker."""
-        code = self._worker.exit_code()
+        self._wait(_EXIT_S)
+        code = self._process.returncode
         self.kill()
         return describe_exit(code, self.log.last_words())
 
     def kill(self, *, grace_s: float = 0.0) -> None:
         """Stop the worker by SIGTERM if there is a grace period, and by SIGKILL if it does not end."""
-        if self._worker:
-            self._worker.end(grace_s=grace_s)
-        self._worker = None
+        if self._process is None:
+            return
+        if grace_s and self._process.poll() is None:
+            self._signal(signal.SIGTERM)
+            self._wait(grace_s)
+        self._signal(signal.SIGKILL)  # also ends the rest of its process group
+        self._process.wait()
+        self._reader.join(timeout=2.0)
+        self._process.stdout.close()
+        self._channel.close()
+        self._process = None
 
     def close(self) -> None:
         """Ask a worker that waits for a message to end."""
-        if self._worker:
-            self._worker.close()
-        self._worker = None
+        if self._process:
+            with contextlib.suppress(EOFError):
+                self.send({"do": "close"})
+            self._wait(GRACE_S)
+            self.kill()
 
     @property
     def present(self) -> bool:
         """Return whether there is a worker."""
-        return self._worker is not None
+        return self._process is not None
+
+    def _wait(self, seconds: float) -> None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+
+    def _read_output(self, output: IO[bytes]) -> None:
+        for line in output:
+            self.log.add(line)

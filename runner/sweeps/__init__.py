@@ -63,14 +63,15 @@ def override(sweep: Sweep, changes: dict[str, str]) -> Sweep:
 
     Raises SweepError for an unknown axis or value.
     """
-    values: dict[str, tuple[Any, ...]] = {}
+    values: dict[str, Any] = {}
     axes = axes_of(sweep)
     for name, text in changes.items():
         if name not in axes:
             raise SweepError(f"Unknown axis {name!r}. Possible: {', '.join(axes)}.")
         parts = [] if axes[name].optional and not text.strip() else text.split(",")
         values[name] = tuple(dict.fromkeys(axes[name].parse(part.strip()) for part in parts))
-    changed = sweep.with_axes(values)
+    without = {rule: None for axis, rule in sweep.RULES.items() if axis in values}  # rules that derived these values
+    changed = dataclasses.replace(sweep, **values, **without)
     changed.cases()
     return changed
 

@@ -1,6 +1,5 @@
 """The base class of sweeps, which are grids of cases of one level, and the axes of these grids."""
 
-import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -120,11 +119,6 @@ class Sweep(ABC):
             raise
         except ValueError as error:
             raise SweepError(f"Sweep {self.name!r}: {error}") from error
-
-    def with_axes(self, values: dict[str, tuple[Any, ...]]) -> "Sweep":
-        """Return the sweep with axes replaced; rules that derived their values no longer apply."""
-        changes: dict[str, Any] = {**values, **{rule: None for axis, rule in self.RULES.items() if axis in values}}
-        return dataclasses.replace(self, **changes)
 
     def takes_part(self, case: Case, implementation: str, mode: str) -> bool:
         """Return whether a combination is planned; by default all are."""

@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import threading
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from results.records import Measurement, Status, measurement_to_json
@@ -42,7 +43,7 @@ def rows(run_id, cell, timings):
 def main() -> None:
     arguments = dict(zip(sys.argv[1::2], map(int, sys.argv[2::2]), strict=True))
     die_with(arguments["--parent"])
-    channel = Channel(arguments["--read-fd"], arguments["--write-fd"])
+    channel = Channel(Connection(arguments["--fd"]))
     if "pids" in SETTINGS:
         with Path(SETTINGS["pids"]).open("a") as file:
             file.write(f"{os.getpid()}\n")

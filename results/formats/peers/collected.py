@@ -35,13 +35,13 @@ class Collected(Taken):
     disagreeing: Counter[str] = field(default_factory=Counter)  # by metric: printed rates that the times contradict
     left_out: Counter[str] = field(default_factory=Counter)  # by description: rows that are left out
 
-    def run(self, key: Hashable, *, title: str = "", **fields: str | None) -> str:
+    def run(self, key: Hashable, *, title: str | None = "", **fields: str | None) -> str:
         """Return the id of the run with that key, and create the run at first use."""
         if key not in self.runs:
             if len(self.runs) >= MAX_RUNS:
                 raise CellError(f"would need one run more than the {MAX_RUNS} that a file may have")
             number = len(self.runs) + 1
-            name = f"{self.upload.filename[:120]}{title and ', '}{title}"[: values.MAX_TEXT]
+            name = ", ".join(filter(None, (self.upload.filename[:120], title)))[: values.MAX_TEXT]
             values.words(name)
             for text in fields.values():
                 values.name(text or "")

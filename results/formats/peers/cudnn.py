@@ -5,7 +5,7 @@ from typing import Any
 
 from results.formats import values
 from results.formats.errors import UploadError
-from results.formats.peers.engine import Failure, PeerFile, failure_of, not_finite, positive, telling_line, whole_from_0
+from results.formats.peers.engine import Failure, PeerFile, failure_of, not_finite, telling_line, whole_from_0
 from results.formats.peers.sources import Entry, Row, only
 from results.records import Status
 
@@ -111,7 +111,7 @@ def _share(row: Row) -> float:
     full = 2.0 * sum(row.need(name, values.whole) for name in ("head_dim_qk", "head_dim_vo"))
     for name in ("batch_size", "num_q_heads", "q_tokens", "kv_len"):
         full *= row.need(name, values.whole)
-    return row.need("tflops", positive) * row.need("time_ms", positive) * 1e9 / full
+    return row.need("tflops", values.positive) * row.need("time_ms", values.positive) * 1e9 / full
 
 
 def _model(row: Row) -> tuple[str, str]:

@@ -77,10 +77,10 @@ class Number:
         found = {"printed": row.said.get("printed") or f"{text}{self.unit}"}
         if status := self.failures.get(text.lower()):
             return found | {"status": Status(status), "note": f"the file says {text}"}
-        value = row.need(column, number_from_0 if self.zero_is_none else positive)
+        value = row.need(column, values.number_from_0 if self.zero_is_none else values.positive)
         if not value:
             return None
-        spread = {name: row.read(column, number_from_0) for name, column in self.spread.items()}
+        spread = {name: row.read(column, values.number_from_0) for name, column in self.spread.items()}
         spread = {name: number * self.scale / self.per for name, number in spread.items() if number is not None}
         samples = self._samples(row)
         return found | spread | {
@@ -103,7 +103,7 @@ class Number:
         if len(found) > MAX_SAMPLES:
             raise row.fault(self.samples, f"has {len(found)} numbers; at most {MAX_SAMPLES} are taken")
         try:
-            return tuple(positive(sources.text_of(value)) * (self.scale / self.per) for value in found)
+            return tuple(values.positive(sources.text_of(value)) * (self.scale / self.per) for value in found)
         except CellError as error:
             raise row.fault(self.samples, f"has a sample that {error}") from error
 
@@ -126,8 +126,9 @@ class Peer:
     source: str  # appended to the names of implementations
     counted: str  # the plural name of the entries, for the description of an upload
     numbers: tuple[Number, ...]
-    columns: tuple[str, ...] = ()  # the required header of a table; without it `find` recognizes the file
-    find: Callable[[Upload], Found | None] = lambda upload: None
+    columns: tuple[str, ...] = ()  # the required header of a table
+    json: Mapping[str, Any] = field(default_factory=dict)  # how `sources.objects` recognizes JSON, if it is not a table
+    find: Callable[[Upload], Found | None] = lambda upload: None  # recognizes other files
     split: Callable[[Entry], Iterable[Row | str]] = lambda entry: (entry.value,)  # a text describes what is left out
     shared: Callable[[Sequence[Row]], Callable[[Row], Mapping[str, Any]]] | None = None  # all rows -> values for one
     others: tuple[str, Callable[[Row], str | None]] | None = None  # a description, and the name of a row left out
@@ -138,7 +139,7 @@ class Peer:
     # Parts of the name before the source, see `_part`, or a function.
     implementation: tuple[str, ...] | Callable[[Row], Iterable[str | None]] = ()
     mode: Choice = None
-    # Fields of the run by column, or a function that returns them, the title, and the key if other.
+    # Fields and title of the run, by column or as text with columns; or a function that also returns another key.
     run: Mapping[str, str] | Callable[[Row], Mapping[str, Any]] = field(default_factory=dict)
     # Note, time and config of the measurements.
     extras: Callable[[Row], Mapping[str, Any]] = lambda row: {"note": row.said.get("note")}
@@ -183,11 +184,12 @@ class Peer:
         return collected.collected(self.name, description, self._columns(found, taken), assumptions)
 
     def _found(self, upload: Upload) -> Found | None:
-        return sources.table(upload, self.columns) if self.columns else self.find(upload)
+        found = sources.table(upload, self.columns) if self.columns else self.find(upload)
+        return found or (sources.objects(upload, **self.json) if self.json else None)
 
     def _take(self, collected: Collected, row: Row, taken: dict[str, str]) -> None:
         """Take the failures of a row, or its numbers, and note the columns of the numbers in `taken`."""
-        run = dict(self.run(row) if callable(self.run) else {name: row.read(of) for name, of in self.run.items()})
+        run = dict(self.run(row)) if callable(self.run) else {name: _said(row, of) for name, of in self.run.items()}
         key = run.pop("key", None) or tuple(run.values())
         known: dict[str, Any] = {"run_id": collected.run(key, **run), "case": self._case(row)}
         known |= {"implementation": self._implementation(row), "mode": choice(self.mode, row), **self.extras(row)}
@@ -268,6 +270,10 @@ def choice(of: Choice, row: Row) -> str | None:
     return of(row) if callable(of) else of
 
 
+def _said(row: Row, of: str) -> str | None:
+    return _part(row, of) if "{" in of else row.read(of)
+
+
 def _part(row: Row, part: str) -> str | None:
     """Return a part of a name: "column" must be filled, "=text" is itself, and "text {column}" may be left out.
 
@@ -280,8 +286,6 @@ def _part(row: Row, part: str) -> str | None:
     return _PART.sub(lambda match: row.text(match[1]).removeprefix("torch."), part)
 
 
-positive = partial(values.number, above=0)
-number_from_0 = partial(values.number, minimum=0)
 whole_from_0 = partial(values.whole, minimum=0)
 
 
@@ -311,7 +315,7 @@ def not_finite(text: str) -> bool:
 
 def refuse_unless_near(row: Row, column: str, expected: float, of: str) -> None:
     """Raise CellFault if a rate differs by more than a tenth from the rate that other columns give."""
-    if not 1 / AGREES <= row.need(column, positive) / expected <= AGREES:
+    if not 1 / AGREES <= row.need(column, values.positive) / expected <= AGREES:
         raise row.fault(column, f"is not what {of} give")
 
 

@@ -3,8 +3,9 @@
 import re
 from collections.abc import Iterator, Mapping
 
+from results.formats import values
 from results.formats.errors import CellError, UploadError
-from results.formats.peers.engine import Failure, PeerFile, positive
+from results.formats.peers.engine import Failure, PeerFile
 from results.formats.peers.sources import Entry, Found, Row, lines_of, row_with
 from results.formats.tables import MAX_ROWS
 from results.formats.upload import Upload
@@ -110,7 +111,7 @@ def _of_table(
             if len(numbers) < 2 or said[method].count("/") > 4:
                 raise row.fault(method, "is not ms/TFLOPS/MFU%/TBs/BW%")
             for name in ("ms", "TFLOPS"):
-                row.having(**{method: numbers[name]}).need(method, positive)
+                row.having(**{method: numbers[name]}).need(method, values.positive)
             named = {f"{method} {name}": text for name, text in numbers.items()}
             more = {"method": method, "pass": mode, "nheads": nheads, "nheads_kv": nheads_kv}
             yield row.having(f"{method} ", **shape, **more, **named, printed=said[method])

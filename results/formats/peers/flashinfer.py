@@ -6,8 +6,7 @@ from typing import Any
 
 from results.formats import values
 from results.formats.peers.engine import Failure, PeerFile, telling_line, whole_from_0
-from results.formats.peers.sources import Entry, Found, Row, objects, row_of
-from results.formats.upload import Upload
+from results.formats.peers.sources import Entry, Row, row_of
 from results.records import Status
 
 _FILE = PeerFile(__file__)
@@ -16,10 +15,6 @@ _ROUTINES = _FILE.words["routines"]  # level, subject
 
 def _other(row: Row) -> str | None:
     return None if row.text("routine") in _ROUTINES else row.text("routine")
-
-
-def _mode(row: Row) -> str:
-    return "decode" if _ROUTINES[row.text("routine")][0] == "decode" else "fwd"
 
 
 def _timing(row: Row) -> str | None:
@@ -74,10 +69,6 @@ def _split(entry: Entry) -> Iterator[Row | str]:
     else:
         numbers = {name: row.value(_PERFORMANCE + name) for name in ("latency_ms", "speedup_factor")}
         yield row.having(**shape.groupdict(), **numbers)
-
-
-def _traces(upload: Upload) -> Found | None:
-    return objects(upload, ("definition", "workload"), ("axes", "uuid"))
 
 
 def _fails(row: Row) -> list[Failure]:

@@ -31,11 +31,6 @@ def _implementation(row: Row) -> Iterator[str | None]:
     yield row.read("liger_version") if provider.startswith("liger") else None
 
 
-def _run(row: Row) -> dict[str, Any]:
-    gpu, version = row.read("gpu_name"), row.read("liger_version")
-    return {"title": f"Liger-Kernel {version}, {gpu}", "gpu_name": gpu}
-
-
 def _case(row: Row) -> dict[str, Any]:
     """Return the case; settings that a case has no field for become part of the subject."""
     row.one_of("x_name", _LENGTHS)

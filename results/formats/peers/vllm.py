@@ -7,19 +7,13 @@ from results import batches
 from results.formats import values
 from results.formats.errors import CellError
 from results.formats.peers import engine
-from results.formats.peers.engine import Failure, Number, PeerFile, positive
-from results.formats.peers.sources import Entry, Found, Row, objects, row_of, table
+from results.formats.peers.engine import Failure, Number, PeerFile
+from results.formats.peers.sources import Entry, Found, Row, objects, row_of
 from results.formats.upload import Upload
 from results.records import Status
 
 _FILE = PeerFile(__file__)
-_COLUMNS = ("backend", "batch_spec", "num_layers", "kv_cache_dtype", "mean_time", "std_time", "throughput", "memory_mb")
-_FIELDS = ("config", "mean_time", "std_time", "throughput_tokens_per_sec", "error")
 _MOST_TOKENS = 16  # the most query tokens of a request whose latents are absorbed
-
-
-def _find_attention(upload: Upload) -> Found | None:
-    return table(upload, _COLUMNS) or objects(upload, _FIELDS, ("batch_spec",), "entry")
 
 
 def _attention_rows(entry: Entry) -> Iterator[Row | str]:
@@ -116,7 +110,7 @@ def _checked(row: Row) -> Row:
     """Return the row. Raises CellFault if a rate is not its count over its seconds."""
     for rate, count, seconds in _RATES[row.text("kind")]:
         if row.text(rate) not in ("", "0", "0.0") and row.text(count) not in ("", "0"):
-            expected = row.need(count, positive) / row.need(seconds, positive)
+            expected = row.need(count, values.positive) / row.need(seconds, values.positive)
             engine.refuse_unless_near(row, rate, expected, f"{seconds} and {count}")
     return row
 

@@ -110,7 +110,6 @@ def test_a_sweep_is_spread_over_four_cards(cluster, tmp_path: Path, monkeypatch)
     assert state.costs["checks"] == pytest.approx(SPENT["checks"] * (8 + 3)), "each card measures the calibration case"
     assert 0 < state.costs["wall"] < time.monotonic() - begun, "four cards at once"
     assert state.costs["total"] > 0
-    assert not list((folder.path / "cards").iterdir())
     log = folder.log_path.read_text().splitlines()
     assert sorted(line.partition(": ")[0] for line in log if "the fast worker is here" in line) == sorted(cards)
 

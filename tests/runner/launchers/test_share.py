@@ -1,6 +1,5 @@
 """A run that several cards fill, without Ray: dealing, losses, and what a kill between two writes leaves behind."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,8 +54,7 @@ def new_share(home: Path, *, several=True, one_per_host=False, resume=None) -> S
 def measured(share: Share, card: str, value: float = 1.0) -> None:
     do, index = share.take(card)
     assert do == "case"
-    share.lines(card, rows_of(index, value))
-    share.done(card)
+    share.done(card, rows_of(index, value))
 
 
 def test_seconds_of_cards_at_once_are_added_and_the_wall_time_is_that_of_the_run(tmp_path, monkeypatch) -> None:
@@ -81,8 +79,7 @@ def test_the_longest_cases_are_dealt_first_and_each_card_measures_the_calibratio
     taken = [share.take("a"), share.take("b")]
     assert taken == [("case", 1), ("case", 1)], "both begin with the case in the middle"
     for card, value in (("a", 1.0), ("b", 1.1)):
-        share.lines(card, rows_of(1, value))
-        share.done(card)
+        share.done(card, rows_of(1, value))
     assert [share.take("a"), share.take("b")] == [("case", 2), ("case", 0)]
     rows = journaled(share)
     assert [(row.card, row.value) for row in rows] == [("a", 1.0), ("a", 1.0)], "the second only calibrates"
@@ -98,8 +95,7 @@ def test_a_card_without_work_waits_until_the_others_are_done(share: Share) -> No
     measured(share, "b")
     assert share.take("a") == ("case", 0)
     assert share.take("b") == ("wait", None)
-    share.lines("a", rows_of(0))
-    share.done("a")
+    share.done("a", rows_of(0))
     assert (share.take("a"), share.take("b"), share.over) == (("end", None), ("end", None), True)
 
 
@@ -108,9 +104,8 @@ def test_a_lost_card_leaves_nothing_of_an_unfinished_case_and_another_measures_i
         share.admit(card, "host", record(), planned())
     measured(share, "a")
     _, index = share.take("a")
-    share.lines("a", rows_of(index)[:1])
     share.lost("a", "Its node is gone.")
-    assert len(journaled(share)) == 2, "the half of a case is no result"
+    assert len(journaled(share)) == 2
     measured(share, "b")
     measured(share, "b")
     measured(share, "b")
@@ -131,21 +126,16 @@ def test_a_case_that_every_card_is_lost_with_is_given_up_with_the_reason(share: 
     assert all("3 cards were lost with it. It burns." in row.note for row in rows)
 
 
-@pytest.mark.parametrize("whole", [True, False], ids=["whole case", "half a case"])
-def test_a_driver_that_was_killed_before_it_moved_a_case_finds_it_again(tmp_path: Path, whole: bool) -> None:
+def test_a_driver_that_was_killed_in_a_case_measures_it_again(tmp_path: Path) -> None:
     first = new_share(tmp_path)
     first.admit("a", "host", record(), planned())
+    measured(first, "a")
     first.take("a")
-    first.lines("a", rows_of(1))
-    if whole:
-        with open(tmp_path / "runs" / "run" / "cards" / "a.jsonl", "a") as file:
-            file.write(json.dumps({"case_done": True}) + "\n")
     first.close()
     second = new_share(tmp_path, resume="run")
     second.admit("b", "host", record(), planned())
-    assert len(journaled(second)) == (2 if whole else 0)
-    assert second.counts[0] == (2 if whole else 0)
-    for _ in range(2 if whole else 3):
+    assert len(journaled(second)) == 2 == second.counts[0]
+    for _ in range(2):
         measured(second, "b")
     assert second.over and len(journaled(second)) == 6
     second.close()
@@ -165,8 +155,7 @@ def test_one_card_of_a_host_at_a_time_where_that_is_wanted(tmp_path: Path) -> No
     assert share.take("a")[0] == "case"
     assert share.take("b") == ("wait", None)
     assert share.take("c")[0] == "case"
-    share.lines("a", rows_of(1))
-    share.done("a")
+    share.done("a", rows_of(1))
     assert share.take("b")[0] == "case"
     share.close()
 

@@ -201,7 +201,7 @@ from collections import defaultdict
 from kernels import registry
 from runner import cells
 from runner.measure import precompile_child
-from runner.ipc import Channel
+from runner.ipc import both_ends
 from results.records import attention_case
 
 registry.implementations = lambda level: defaultdict(lambda: SimpleNamespace(attention=attention))
@@ -211,7 +211,7 @@ planned = [
     cells.cell_to_json(cells.Cell(attention_case(head_dim=head_dim, **one), "ours", mode))
     for head_dim in (16, 32) for mode in ("fwd", "bwd")
 ]
-helper = precompile_child.Helper(Channel(*os.pipe()))
+helper = precompile_child.Helper(both_ends()[0])
 os.mkdir("claims")
 helper.begin("cpu", planned, "claims")
 said = []
@@ -242,7 +242,7 @@ HELPER = """
 import os
 from runner import levels
 from runner.measure import precompile_child
-from runner.ipc import Channel
+from runner.ipc import both_ends
 
 for level in levels.with_own_implementations().values():
     level.implementations()  # once, at normal priority: helpers share the imports
@@ -258,7 +258,7 @@ def serve(channel, pool):
 
 precompile_child._serve = serve
 for how in ("works", "fails"):
-    helper = precompile_child.Helper(Channel(*os.pipe()))
+    helper = precompile_child.Helper(both_ends()[0])
     helper.begin("cuda:1", [how])
     events, steps = [], iter(range(3))
     for message in helper.messages(steps):

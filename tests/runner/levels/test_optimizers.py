@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from results.records import OPTIMIZERS
-from runner.measure.optimizers import make_optimizer, states_of
+from runner.levels.model import make_optimizer, states_of
 
 
 def stepped(name: str, dtype: torch.dtype, steps: int = 3) -> tuple[torch.nn.Parameter, object]:
