@@ -12,6 +12,7 @@ _CELLS = 3  # cells of two runs with the same samples
 _VALUES = 5  # cells of two runs with the same values, where a file has no samples
 _SETTLED_MS = 0.1  # of shorter times two honest medians are often the same tick of the timer
 _COMPILED, _COMPILED_MS = 2, 1.0  # times of compiling; shorter ones are few ticks of the host's clock
+_SOURCES = {"local": 1, "upload": 2}  # may be copies of those before them; others ship
 _MOST_RUNS = 20  # earliest runs that a cell is compared with, so that many copies cost no more than their rows
 _EXACT = 1e-9  # relative: far above the rounding of a product, far below a tick of any timer
 Pairs = Iterator[tuple[Measurement, Measurement]]  # a row and that of another run
@@ -27,12 +28,12 @@ class Elsewhere:
         self._rows = [m for _, rows in earliest_first for m in rows if m.metric in ("latency_ms", "compile_ms")]
 
     def is_before(self, first: str, second: str) -> bool:
-        """Tell whether the first run can be the source of the second: shipped runs before others, then by date."""
+        """Tell whether the first run can be the source of the second: shipped, then local runs, then by date."""
         return self._order(first) < self._order(second)
 
-    def _order(self, run_id: str) -> tuple[bool, str, int]:
+    def _order(self, run_id: str) -> tuple[int, str, int]:
         run = self.runs[run_id]
-        return run.source not in ("shipped", "published"), run.created or "", self._place[run_id]
+        return _SOURCES.get(run.source, 0), run.created or "", self._place[run_id]
 
     def _of(self, metric: str, above: float = 0.0) -> Iterator[Measurement]:
         return (m for m in self._rows if m.metric == metric and (m.value or 0.0) > above)
