@@ -13,23 +13,27 @@ from runner.levels import make_inputs
 from runner.validate.certificates import certificate, main, step_certificate
 
 INPUTS = tuple(torch.randn((2, 2, 32, 16), generator=torch.Generator().manual_seed(at)) for at in range(4))
-SMALL = {"batch": 2, "num_heads": 2, "num_kv_heads": 2, "context": 40, "query_tokens": 2, "head_dim": 16, "dtype": "float32"}
+SMALL = {"batch": 2, "num_heads": 2, "num_kv_heads": 2, "context": 40, "query_tokens": 2, "head_dim": 16}
 KINDS = {"rows": {}, "pages": {"page_size": 16}, "ragged pages": {"page_size": 16, "lengths": "ragged"}}
 NAIVE = registry.get("torch_naive", "decode").attention
-# Changes of a step that an implementation wrongly computes, and the questions that show each.
-WRONG = {
-    "a row beyond the length": (lambda step: longer(step), set(QUESTIONS)),
-    "later tokens": (lambda step: {"causal": False}, {"no leak"}),
-    "the other sequence": (lambda step: {"q": step.q + 1e-2 * step.q.mean()}, {"alone", "NaN"}),
-}
 
 
 def longer(step) -> dict:
     return {"lengths": tuple(length + 1 for length in step.lengths), "cache_seqlens": step.cache_seqlens + 1}
 
 
+# Changes of a step that an implementation wrongly computes, and the questions that show each.
+WRONG = {
+    "a row beyond the length": (longer, set(QUESTIONS)),
+    "later tokens": (lambda step: {"causal": False}, {"no leak"}),
+    "the other sequence": (lambda step: {"q": step.q + 1e-2 * step.q.mean()}, {"alone", "NaN"}),
+}
+
+
 def deviating(attention, kind: str) -> set[str]:
-    found = step_certificate(attention, make_inputs(decode_case(**SMALL, **KINDS[kind]), "cpu", 1).step)
+    found = step_certificate(
+        attention, make_inputs(decode_case(**SMALL, **KINDS[kind], dtype="float32"), "cpu", 1).step
+    )
     assert found["out"].keys() == set(QUESTIONS) and not found["gradients"]
     return {question for question, apart in found["out"].items() if not apart < 1e-6}
 
