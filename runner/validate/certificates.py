@@ -79,21 +79,21 @@ def certificate(attention: Any, q: Tensors, *, causal: bool = True, backward: bo
     spoiled = [x.clone() for x in q]
     for x, value in zip(spoiled[:3], (math.nan, math.inf, math.nan), strict=True):
         x[1, :, half] = value
-    answers = {"alone": (first(whole), run([x[:1].contiguous() for x in q]))}
+    answers = {
+        "alone": (first(whole), run([x[:1].contiguous() for x in q])),
+        "repeat": (whole, run(q)),
+        "NaN": (first(whole), first(run(spoiled))),
+    }
     if causal:
         later = [x.clone() for x in q]
         for x in later[:3]:
             x[:, :, half:] *= -64
         # with dout of 0 in the second half, the gradients of the first half do not depend on the second
         dout = torch.cat([q[3][:, :, :half], torch.zeros_like(q[3][:, :, half:])], 2)
-        cut, short = run((*q[:3], dout)), run([x[:, :, :half].contiguous() for x in q])
+        cut = run((*q[:3], dout))
         answers["no leak"] = (first(cut, half), first(run((*later[:3], dout)), half))
-        answers["padding"] = (short, tuple(x[:, :, :half] for x in cut))
-    answers |= {"repeat": (whole, run(q)), "NaN": (first(whole), first(run(spoiled)))}
-    asked = [name for name in QUESTIONS if name in answers]
-    apart = {name: [_deviation(*pair) for pair in zip(*answers[name], strict=True)] for name in asked}
-    gradients = {name: max(found[1:]) for name, found in apart.items()} if backward else {}
-    return {"out": {name: found[0] for name, found in apart.items()}, "gradients": gradients}
+        answers["padding"] = (run([x[:, :, :half].contiguous() for x in q]), tuple(x[:, :, :half] for x in cut))
+    return _apart(answers)
 
 
 def step_certificate(attention: registry.DecodeAttention, step: DecodeStep) -> Certificate:
@@ -103,46 +103,52 @@ def step_certificate(attention: registry.DecodeAttention, step: DecodeStep) -> C
         with torch.no_grad():
             return attention(step)().clone()
 
-    filled, later = (_copied(step, lambda cache: cache.nan_to_num(nan=64.0)) for _ in range(2))
-    spoiled = _copied(step, torch.clone, q=step.q.clone())
+    later, spoiled = _copied(step, lambda cache: cache.nan_to_num(nan=64.0)), _copied(step, torch.clone)
     spoiled.q[1] = math.nan
-    for cache, value in ((spoiled.k_cache, math.inf), (spoiled.v_cache, math.nan)):
-        _row(spoiled, cache, 1, step.lengths[1] // 2).fill_(value)
-    for cache in (later.k_cache, later.v_cache):
+    for place, value in (("k_cache", math.inf), ("v_cache", math.nan)):
+        _row(spoiled, place, 1, step.lengths[1] // 2).fill_(value)
         for at, length in enumerate(step.lengths):
-            _row(later, cache, at, length - 1).mul_(-64)
-    own: dict[str, Any] = {"k_cache": step.k_cache[:1], "v_cache": step.v_cache[:1]}
-    moved = _copied(step, lambda cache: functional.pad(cache, (0, 0, 0, decode.ROOM), value=math.nan))
-    if step.page_table is not None:
-        own = {"page_table": step.page_table[:1, : step.pages_of_sequences[0]]}
+            _row(later, place, at, length - 1).mul_(-64)
+    if step.page_table is None:
+        moved = _copied(step, lambda cache: functional.pad(cache, (0, 0, 0, decode.ROOM), value=math.nan))
+        own = {"k_cache": step.k_cache[:1], "v_cache": step.v_cache[:1]}
+    else:
         pages = step.k_cache.shape[0]
         table = torch.where(step.page_table < pages, (step.page_table + 1) % pages, step.page_table)
-        moved = _copied(step, lambda cache: cache.roll(1, 0), page_table=table)
-    alone = replace(step, q=step.q[:1], lengths=step.lengths[:1], cache_seqlens=step.cache_seqlens[:1], **own)
+        moved = replace(_copied(step, lambda cache: cache.roll(1, 0)), page_table=table)
+        own = {"page_table": step.page_table[:1, : step.pages_of_sequences[0]]}
+    alone: Any = {"q": step.q[:1], "lengths": step.lengths[:1], "cache_seqlens": step.cache_seqlens[:1], **own}
     whole = run(step)
-    before = (whole[:, :, :-1], run(later)[:, :, :-1])
-    found = {
-        "no leak": max(_deviation(whole, run(filled)), _deviation(*before)),
-        "alone": _deviation(whole[:1], run(alone)),
-        "padding": _deviation(whole, run(moved)),
-        "repeat": _deviation(whole, run(step)),
-        "NaN": _deviation(whole[:1], run(spoiled)[:1]),
+    answers = {
+        "no leak": (whole[:, :, :-1], run(later)[:, :, :-1]),
+        "alone": (whole[:1], run(replace(step, **alone))),
+        "padding": (whole, run(moved)),
+        "repeat": (whole, run(step)),
+        "NaN": (whole[:1], run(spoiled)[:1]),
     }
-    return {"out": found, "gradients": {}}
+    return _apart({question: ((one,), (other,)) for question, (one, other) in answers.items()})
 
 
-def _copied(step: DecodeStep, change: Callable[[torch.Tensor], torch.Tensor], **more: Any) -> DecodeStep:
+def _apart(answers: Mapping[str, tuple[Tensors, Tensors]]) -> Certificate:
+    asked = [question for question in QUESTIONS if question in answers]
+    apart = {question: [_deviation(*pair) for pair in zip(*answers[question], strict=True)] for question in asked}
+    gradients = {question: max(found[1:]) for question, found in apart.items() if found[1:]}
+    return {"out": {question: found[0] for question, found in apart.items()}, "gradients": gradients}
+
+
+def _copied(step: DecodeStep, change: Callable[[torch.Tensor], torch.Tensor]) -> DecodeStep:
     """Return a step with changed copies of its caches; values of latents are a part of the records."""
     k = change(step.k_cache)
     v = k[..., : step.latent_dim] if step.latent_dim else change(step.v_cache)
-    return replace(step, k_cache=k, v_cache=v, **more)
+    return replace(step, q=step.q.clone(), k_cache=k, v_cache=v)
 
 
-def _row(step: DecodeStep, cache: torch.Tensor, at: int, token: int) -> torch.Tensor:
+def _row(step: DecodeStep, cache: str, at: int, token: int) -> torch.Tensor:
     """Return a view of a sequence's row in a cache: (num_kv_heads, head_dim)."""
+    rows: torch.Tensor = getattr(step, cache)
     if step.page_table is None:
-        return cache[at, :, token]
-    return cache[int(step.page_table[at, token // step.page_size]), token % step.page_size]
+        return rows[at, :, token]
+    return rows[int(step.page_table[at, token // step.page_size]), token % step.page_size]
 
 
 def _deviation(one: torch.Tensor, other: torch.Tensor) -> float:
@@ -154,9 +160,8 @@ def _deviation(one: torch.Tensor, other: torch.Tensor) -> float:
 
 def implementations(level: str) -> dict[str, registry.Implementation]:
     """Return the implementations of a level, and the dispatching function within `batch_invariant`."""
-    said: dict[str, Any] = {"description": "", "level": level, "paged": True, "ragged": True}
-    found = registry.Implementation(INVARIANT, attention={"op": invariant, "decode": invariant_decode}[level], **said)
-    return {**registry.implementations(level), INVARIANT: found}
+    said: Any = {"attention": _INVARIANT[level], "level": level, "paged": True, "ragged": True}
+    return {**registry.implementations(level), INVARIANT: registry.Implementation(INVARIANT, "", **said)}
 
 
 def certificates(
@@ -226,6 +231,9 @@ def invariant_decode(step: DecodeStep) -> Callable[[], torch.Tensor]:
     return attend
 
 
+_INVARIANT = {"op": invariant, "decode": invariant_decode}
+
+
 def price(device: str) -> list[dict[str, Any]]:
     """Return the device times of calls, as chosen and within `batch_invariant`, in ms."""
     stopwatch, rows = KernelStopwatch(device), []
@@ -257,15 +265,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no implementation {', '.join(sorted(unknown))}")
     device = devices.resolve(options.device)
     packages = {name: version for name in PACKAGES if (version := environment.version(name))}
-    sizes = {"seqlen": options.seqlen, "head_dim": options.head_dim, "packages": packages}
+    sizes = {"seqlen": options.seqlen, "context": CONTEXT * options.seqlen, "head_dim": options.head_dim}
     where = f"{device.name}, Triton's interpreter" if os.environ.get("TRITON_INTERPRET") == "1" else device.name
-    record = (
-        partial(add_entry, options.record, where, facts(device) | sizes) if options.record else lambda *_, **__: None
-    )
+    record = partial(add_entry, options.record, where, facts(device) | sizes | {"packages": packages})
     found = {}
     for kind, said in certificates(options.device, names, options.seqlen, options.head_dim):
         found[kind] = said
-        record({kind: said})
+        record(found)
     print(printed := table(found))
     if INVARIANT in found and device.type == "cuda":
         costs = price(options.device)
