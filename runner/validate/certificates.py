@@ -179,15 +179,15 @@ def certificates(
                 yield name, str(reasons[next(iter(reasons))])
 
 
-def _case(known: registry.Implementation, device: str, seqlen: int, head_dim: int, fields: Mapping[str, Any]) -> Case:
-    """Return a case with two sequences that the implementation may take, in 16 bits on a GPU."""
+def _case(known: registry.Implementation, device: str, seqlen: int, head_dim: int, fields: Mapping[str, Any]) -> Any:
+    """Return a Case of two sequences that the implementation may take, in 16 bits on a GPU."""
     dtype = "float32" if device == "cpu" else "bfloat16"
     sizes = {"batch": 2, "head_dim": head_dim, "dtype": dtype if dtype in known.dtypes else known.dtypes[0]}
     if known.level == "op":
         return attention_case(**sizes, num_heads=2, seqlen=seqlen, causal=known.causal, **fields)
     lengths = "ragged" if known.ragged else "uniform"
     more = {"num_heads": 8, "num_kv_heads": 2, "context": CONTEXT * seqlen, "query_tokens": 2, "lengths": lengths}
-    return decode_case(**sizes | more | fields)
+    return decode_case(**{**sizes, **more, **fields})
 
 
 def _certified(known: registry.Implementation, case: Case, device: str) -> Certificate | str:
