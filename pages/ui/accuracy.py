@@ -192,7 +192,7 @@ def certificates() -> None:
         facts = entry["environment"]
         packages = {"torch": facts["torch"], "triton": facts.get("triton")} | facts.get("packages", {})
         versions = text.plain(", ".join(f"{name} {version}" for name, version in packages.items() if version))
-        messages.say("certificates", **{"context": "—"} | facts | {"device": text.plain(device), "versions": versions})
+        messages.say("certificates", **facts | {"device": text.plain(device), "versions": versions})
         tables.grid(pd.DataFrame(rows), f"Certificates on {device}", {"implementation": tables.words("implementation")})
         for cost in entry.get("price", ()):
             ratio = text.ratio(cost["invariant_ms"] / cost["chosen_ms"])

@@ -4,7 +4,7 @@ Each column asks one question of the output and of the gradients; a cell has the
 largest number, or 0 where the bits are the same.
 
 - no leak: with a causal mask, earlier results do not change when later tokens do, nor when rows of a cache beyond its
-  length do.
+  length hold NaN.
 - alone: a sequence gives the same alone and in a batch, of decoding next to a sequence of another length.
 - padding: tokens appended below a causal mask, more room in a cache and other pages do not change the result.
 - repeat: the same call gives the same bits twice.
@@ -96,21 +96,25 @@ def certificate(attention: Any, q: Tensors, *, causal: bool = True, backward: bo
     return _apart(answers)
 
 
-def step_certificate(attention: registry.DecodeAttention, step: DecodeStep) -> Certificate:
-    """Return the largest deviations of out by question, of a step of two sequences whose unused rows hold NaN."""
+def step_certificate(attention: registry.DecodeAttention, poisoned: DecodeStep) -> Certificate:
+    """Return the largest deviations of out by question, of a step of two sequences whose unused rows hold NaN.
+
+    Only the first question leaves NaN there: an implementation may multiply such rows by 0, which hides finite numbers.
+    """
 
     def run(step: DecodeStep) -> torch.Tensor:
         with torch.no_grad():
             return attention(step)().clone()
 
-    later, spoiled = _copied(step, lambda cache: cache.nan_to_num(nan=64.0)), _copied(step, torch.clone)
+    step = _copied(poisoned, lambda cache: cache.nan_to_num(nan=1.0))
+    later, spoiled = _copied(poisoned, torch.clone), _copied(step, torch.clone)
     spoiled.q[1] = math.nan
     for place, value in (("k_cache", math.inf), ("v_cache", math.nan)):
         _row(spoiled, place, 1, step.lengths[1] // 2).fill_(value)
         for at, length in enumerate(step.lengths):
             _row(later, place, at, length - 1).mul_(-64)
     if step.page_table is None:
-        moved = _copied(step, lambda cache: functional.pad(cache, (0, 0, 0, decode.ROOM), value=math.nan))
+        moved = _copied(step, lambda cache: functional.pad(cache, (0, 0, 0, decode.ROOM)))
         own = {"k_cache": step.k_cache[:1], "v_cache": step.v_cache[:1]}
     else:
         pages = step.k_cache.shape[0]
@@ -120,7 +124,7 @@ def step_certificate(attention: registry.DecodeAttention, step: DecodeStep) -> C
     alone: Any = {"q": step.q[:1], "lengths": step.lengths[:1], "cache_seqlens": step.cache_seqlens[:1], **own}
     whole = run(step)
     answers = {
-        "no leak": (whole[:, :, :-1], run(later)[:, :, :-1]),
+        "no leak": (whole, torch.cat([run(later)[:, :, :-1], run(poisoned)[:, :, -1:]], 2)),
         "alone": (whole[:1], run(replace(step, **alone))),
         "padding": (whole, run(moved)),
         "repeat": (whole, run(step)),
