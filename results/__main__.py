@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from results import formats
-from results.checks import IMPOSSIBLE, check
+from results.checks import IMPOSSIBLE, by_rule, check
 from results.commands import parser_of
 from results.compare.against import NotAgainst, compare_versions
 from results.compare.compare import Comparison, Side, as_json, compare
@@ -140,7 +140,18 @@ def _import_one(name: str, data: bytes, options: argparse.Namespace) -> None:
         _say(f"{name}: {sentence}")
     if run_ids:
         _say(f"{name}: imported as {', '.join(run_ids)}.")
+        _doubt(run_ids)
     print(*run_ids, sep="\n", end="\n" * bool(run_ids))
+
+
+def _doubt(run_ids: Sequence[str]) -> None:
+    """Say what is impossible in new runs, also next to those of which they may be copies."""
+    with _store() as store:
+        similar = pages.runs_like(store, run_ids)
+    mine, known = ([_read(_folder(run_id)) for run_id in names] for names in (run_ids, similar))
+    impossible = [found for found in bounded.call(check, mine, known) if found.weight == IMPOSSIBLE]
+    for rule_, found in by_rule(impossible):
+        _say(f"  impossible, {rule_.title}: {found[0].sentence}")
 
 
 def _understood(name: str, data: bytes, options: argparse.Namespace) -> Understanding:

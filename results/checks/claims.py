@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from operator import attrgetter, itemgetter
 
 from results.checks.finding import Found, Numbers, printed_range, said
@@ -46,7 +47,7 @@ def summary_not_derivable(numbers: Numbers) -> Found:
         if not pairs:
             continue
         first, last = min(pairs, key=lambda pair: pair.ratio), max(pairs, key=lambda pair: pair.ratio)
-        if not (_agree(low, first) and _agree(high, last)):
+        if not (_agrees(low, [first]) and _agrees(high, [last])):
             rows = low, high, first.row, first.baseline, last.row, last.baseline
             facts = {"first": first, "last": last, "low": _arithmetic(first), "high": _arithmetic(last)}
             yield said("summary", *rows, where=f" from seqlen {least} on" if least else "", **facts)
@@ -70,8 +71,8 @@ def not_derivable(numbers: Numbers, rule: str) -> Found:
     known: dict[tuple, list[_Pair]] = {}  # by case, and by length for claims that leave other fields open
     for key, found in _pairs(numbers).items():
         for pair in found:
-            for case in (pair.row.case, pair.row.case.seqlen_q):
-                known.setdefault((*key, pair.row.run_id, pair.row.mode, case), []).append(pair)
+            for case, mode in product((pair.row.case, pair.row.case.seqlen_q), {pair.row.mode, None}):
+                known.setdefault((*key, pair.row.run_id, mode, case), []).append(pair)
     for claim in numbers.of(*RATIO_OF):
         if claim.case.seqlen_q is None or not claim.baseline:
             continue
@@ -86,7 +87,7 @@ def not_derivable(numbers: Numbers, rule: str) -> Found:
             for pair in candidates
             if compatible(claim.case, pair.row.case) and claim.timing in (None, pair.row.timing)
         ]
-        if pairs and not any(_agree(claim, pair) for pair in pairs):
+        if pairs and not _agrees(claim, pairs):
             nearest = min(pairs, key=lambda pair: abs(pair.ratio - claim.value))
             if _is_cut_off(claim, nearest) == (rule == "cut_off"):
                 printed = (claim.printed or f"{claim.value:g}").replace("*", "")
@@ -134,9 +135,11 @@ def _pair(metric: str, row: Measurement, base: Measurement) -> _Pair:
     return _Pair(row, base, up / down, low, high)
 
 
-def _agree(claim: Measurement, pair: _Pair) -> bool:
+def _agrees(claim: Measurement, pairs: Sequence[_Pair]) -> bool:
+    """Tell whether a claim is the ratio of a pair; without a mode it may be of times together, which is in between."""
     low, high = printed_range(claim)
-    return pair.low <= high and low <= pair.high
+    groups = [[pair] for pair in pairs] if claim.mode else [pairs]
+    return any(min(p.low for p in group) <= high and low <= max(p.high for p in group) for group in groups)
 
 
 def _arithmetic(pair: _Pair) -> str:

@@ -36,7 +36,9 @@ _REST_OF_CASE = ", ".join(name for name in CASE_FIELDS if name not in _SAID_OF_C
 _KIND_OF_IMPORT = "level, head_dim, dtype, causal, mode"
 _MOST_BESIDE = 8
 _MOST_ALIKE = 3
-_CELL = ("implementation", "mode", "timing", "batch", "num_heads", "seqlen_q", "seqlen_k", "head_dim", "dtype")
+_CELL = (
+    "metric", "implementation", "mode", "timing", "batch", "num_heads", "seqlen_q", "seqlen_k", "head_dim", "dtype",
+)  # fmt: skip
 
 
 def gpus(store: Store) -> pd.DataFrame:
@@ -66,7 +68,7 @@ def runs_like(store: Store, run_ids: Collection[str], rows: Sequence[Measurement
     cell = f"concat_ws(' ', {', '.join(_CELL)})"
     given: list[list[Any]] = [list(run_ids)]
     if rows is not None:
-        timed = [m for m in rows if m.metric == "latency_ms" and m.value]
+        timed = [m for m in rows if m.metric in ("latency_ms", "compile_ms") and m.value]
         given += map(list, zip(*map(_alike, timed), strict=True)) if timed else [[]] * 4
     theirs = _SQL("rows_stored" if rows is None else "rows_given")
     found = store.rows(_SQL("runs_like", theirs=theirs, cell=cell, most_alike=_MOST_ALIKE), given)

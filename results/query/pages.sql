@@ -34,7 +34,7 @@ SELECT unnest($2::VARCHAR[]) AS cell, unnest($3::DOUBLE[]) AS value, unnest($4::
 WITH stored AS (
     SELECT run_id, {cell} AS cell, value, len(samples) AS count,
            round(list_min(samples) / list_max(samples), 9) AS least
-    FROM measurements WHERE metric = 'latency_ms' AND value > 0
+    FROM measurements WHERE metric IN ('latency_ms', 'compile_ms') AND value > 0
 ),
 theirs AS ({theirs}),
 ours AS (FROM stored WHERE NOT list_contains($1, run_id)),
@@ -46,7 +46,7 @@ timed AS (
     SELECT run_id, count(*) AS same FROM ours JOIN theirs USING (cell)
     GROUP BY run_id, round(theirs.value / ours.value, 8)
 )
-SELECT run_id FROM (SELECT * FROM sampled WHERE same >= 3 UNION ALL SELECT * FROM timed WHERE same >= 5)
+SELECT run_id FROM (SELECT * FROM sampled WHERE same >= 3 UNION ALL SELECT * FROM timed WHERE same >= 2)
 GROUP BY run_id ORDER BY max(same) DESC, run_id LIMIT {most_alike}
 
 -- name: gpus_with

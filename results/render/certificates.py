@@ -10,6 +10,7 @@ from results.render.markdown import markdown_table
 
 COMMAND = "python -m runner.validate.certificates"
 FAILS = "fails:"
+QUESTIONS = ("no leak", "alone", "padding", "repeat", "NaN")
 EXACT = ("no leak", "NaN")  # questions that allow no deviation
 
 
@@ -24,7 +25,7 @@ def cells(found: Mapping[str, Any]) -> Iterator[tuple[str, str | dict[str, str]]
             parts = [said[side][question] for side in ("out", "gradients") if question in said[side]]
             words[question] = " · ".join(f"{part:.1e}" if part else "0" for part in parts)
             if question in EXACT and not max(parts) <= 0:
-                words[question] += f" {FAILS} {COMMAND} --implementations {name}"
+                words[question] += f" {FAILS} {COMMAND} --implementations {name.partition(',')[0]}"
         yield name, words
 
 
@@ -33,8 +34,8 @@ def table(found: Mapping[str, Any]) -> str:
     rows = {name: words for name, words in cells(found) if not isinstance(words, str)}
     lines = [f"- `{name}`: {words}" for name, words in cells(found) if isinstance(words, str)]
     if rows:
-        header = ("implementation", *next(iter(rows.values())))
-        lines = [markdown_table(header, [(f"`{name}`", *words.values()) for name, words in rows.items()]), "", *lines]
+        cells_of = [(f"`{name}`", *(words.get(asked, "—") for asked in QUESTIONS)) for name, words in rows.items()]
+        lines = [markdown_table(("implementation", *QUESTIONS), cells_of), "", *lines]
     return "\n".join(lines).rstrip()
 
 

@@ -301,7 +301,7 @@ def certified(_: Shipped) -> str:
         facts = entry["environment"]
         packages = {"torch": facts["torch"], "triton": facts["triton"], **facts.get("packages", {})}
         said = ", ".join(f"{name} {version}" for name, version in packages.items())
-        shape = f"causal, seqlen {facts['seqlen']}, head_dim {facts['head_dim']}"
+        shape = f"causal, seqlen {facts['seqlen']} ({facts['context']} in caches), head_dim {facts['head_dim']}"
         parts.append(f"{device}, {facts['created'][:10]}, {said}, hash of the kernels {facts['kernel_hash']}; {shape}:")
         parts.append(certificates.table(entry["implementations"]))
         parts += [certificates.prices(entry["price"])] if entry.get("price") else []

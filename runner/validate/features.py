@@ -7,6 +7,7 @@ and adds to what was found with the same. `results.capabilities` reads it.
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Sequence
 from datetime import datetime
@@ -29,14 +30,20 @@ def facts(device: devices.DeviceInfo) -> dict[str, Any]:
     return {"created": created, **{name: said.get(name) for name in _RECORDED}}
 
 
-def add_entry(path: Path, device: str, environment: dict[str, Any], found: Any, **more: Any) -> None:
-    """Write what was found on a device into a file of records: added to an entry of the same code, or in its place."""
+def add_entry(path: Path | None, device: str, environment: dict[str, Any], found: Any, **more: Any) -> None:
+    """Write what was found on a device into a file of records: added to an entry of the same code, or in its place.
+
+    What holds no other table is one line of the file.
+    """
+    if path is None:
+        return
     record = json.loads(path.read_text()) if path.exists() else {}
     before = record.get(device, {"environment": {}})
     if isinstance(found, dict) and all(before["environment"].get(name) == environment.get(name) for name in _SAME):
         found, more = dict(sorted((before["implementations"] | found).items())), {**before, **more}
     record[device] = more | {"environment": environment, "implementations": found}
-    path.write_text(json.dumps(dict(sorted(record.items())), indent=1) + "\n")
+    text = json.dumps(dict(sorted(record.items())), indent=1)
+    path.write_text(re.sub(r"\{[^{}]*\}", lambda table: " ".join(table[0].split()), text) + "\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -78,6 +78,17 @@ def test_what_is_exported_can_be_imported_elsewhere_and_a_second_time_is_a_no_op
     assert RunFolder.open(tmp_path / "elsewhere", "r1").read()[0] == measurements("r1")
 
 
+def test_a_copy_of_a_run_as_of_another_chip_is_told_when_it_is_imported(home, tmp_path, capfd) -> None:
+    rows = [replace(m, metric="compile_ms", timing=None, value=m.value + 3) for m in measurements("r2")]
+    RunFolder.create(home, Run("r2", "local", created="2026-11-21T09:00:00Z", gpu_name="NVIDIA H200"), rows)
+    file = tmp_path / "out.json"
+    assert main(["export", "--run", "r2", "--output", str(file), "--format", "json"]) == 0
+    file.write_text(file.read_text().replace('"r2"', '"r3"').replace("NVIDIA H200", "NVIDIA B200"))
+    assert main(["import", str(file)]) == 0
+    told = "In 2 of 2 cells the compile times of r3 (NVIDIA B200) are those of r2 (NVIDIA H200) to the digit"
+    assert f"  impossible, numbers of another run: {told}" in capfd.readouterr().err
+
+
 def test_a_file_that_cannot_be_imported_is_named_and_the_others_are_taken(home, tmp_path, capfd, monkeypatch) -> None:
     (tmp_path / "bad.csv").write_text("this is,no result\n1,2\n")
     os.truncate(os.open(tmp_path / "long.csv", os.O_CREAT | os.O_WRONLY), 1 << 40)

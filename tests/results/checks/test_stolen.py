@@ -39,6 +39,13 @@ def test_values_alone_are_enough_if_most_of_them_are_the_same():
     assert copies(lambda m: replace(plain(m), value=m.value * (1 + m.value / 1e3), p20=None, p80=None)) == []
 
 
+def test_times_of_compiling_are_enough_where_all_others_differ():
+    rows = [row(1e3 / n, "compile_ms", case=at(512 * n)) for n in range(1, 4)]
+    assert "3 of 3 cells the compile times" in copies(lambda m: m, rows=rows)[0].sentence
+    assert copies(lambda m: m, count=1, rows=rows) == []
+    assert copies(lambda m: replace(m, value=m.value / 1e3), theirs=THEIRS, rows=rows) == []
+
+
 def test_two_cells_another_measurement_and_the_run_that_ships_are_no_copy():
     assert copies(lambda m: m, count=2) == []
     assert copies(lambda m: replace(m, samples=tuple(s * (1 + n * 1e-6) for n, s in enumerate(m.samples)))) == []

@@ -1,16 +1,41 @@
 """Certificates find what leaks, and pass what does not."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 
 from kernels import registry
-from results.render.certificates import COMMAND, FAILS, cells, table
-from runner.validate import certificates
-from runner.validate.certificates import certificate, main
+from results.records import decode_case
+from results.render.certificates import COMMAND, FAILS, QUESTIONS, cells, table
+from runner.levels import make_inputs
+from runner.validate.certificates import certificate, main, step_certificate
 
 INPUTS = tuple(torch.randn((2, 2, 32, 16), generator=torch.Generator().manual_seed(at)) for at in range(4))
+SMALL = {"batch": 2, "num_heads": 2, "num_kv_heads": 2, "context": 40, "query_tokens": 2, "head_dim": 16}
+KINDS = {"rows": {}, "pages": {"page_size": 16}, "ragged pages": {"page_size": 16, "lengths": "ragged"}}
+NAIVE = registry.get("torch_naive", "decode").attention
+
+
+def longer(step) -> dict:
+    return {"lengths": tuple(length + 1 for length in step.lengths), "cache_seqlens": step.cache_seqlens + 1}
+
+
+# Changes of a step that an implementation wrongly computes, and the questions that show each.
+WRONG = {
+    "a row beyond the length": (longer, {"no leak"}),
+    "later tokens": (lambda step: {"causal": False}, {"no leak"}),
+    "the other sequence": (lambda step: {"q": step.q + 1e-2 * step.q.mean()}, {"alone", "NaN"}),
+}
+
+
+def deviating(attention, kind: str) -> set[str]:
+    found = step_certificate(
+        attention, make_inputs(decode_case(**SMALL, **KINDS[kind], dtype="float32"), "cpu", 1).step
+    )
+    assert found["out"].keys() == set(QUESTIONS) and not found["gradients"]
+    return {question for question, apart in found["out"].items() if not apart < 1e-6}
 
 
 @pytest.mark.parametrize("name", ["torch_naive", "torch_sdpa_math"])
@@ -28,11 +53,24 @@ def test_a_later_token_that_is_seen_and_a_nan_that_spreads_are_found() -> None:
 
     found = certificate(leaking, INPUTS, backward=True)
     assert found["out"]["alone"] > 0 and found["out"]["repeat"] == 0
-    ((_, words),) = cells({"leaking": found})
+    ((_, words),) = cells({"leaking, packed": found})
     assert [question for question in words if f"{FAILS} {COMMAND} --implementations leaking" in words[question]] == [
         "no leak",
         "NaN",
     ]
+    unmasked = certificate(naive, INPUTS, causal=False, backward=False)
+    assert [*unmasked["out"]] == ["alone", "repeat", "NaN"]
+    assert "| `full` | — | 0 | — | 0 | 0 |" in table({"full": unmasked})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_wrong_step_of_decoding_reads_is_found(kind: str) -> None:
+    assert deviating(NAIVE, kind) == set()
+    for change, questions in WRONG.values():
+        wrong = deviating(lambda step, change=change: NAIVE(replace(step, **change(step))), kind)
+        assert questions <= wrong
+    if "pages" in kind:
+        assert "padding" in deviating(lambda step: NAIVE(replace(step, page_table=step.page_table % 2)), kind)
 
 
 def test_the_command_prints_a_table_and_the_reason_where_there_is_none(capsys, tmp_path) -> None:
@@ -40,8 +78,12 @@ def test_the_command_prints_a_table_and_the_reason_where_there_is_none(capsys, t
     chosen = ["--implementations", "torch_naive,batch_invariant,gluon_hopper", "--seqlen", "32", "--record", str(path)]
     assert main(["--device", "cpu", *chosen]) == 0
     (entry,) = json.loads(path.read_text()).values()
-    assert entry["implementations"]["torch_naive"]["out"]["repeat"] == 0 and entry["environment"]["seqlen"] == 32
-    printed, refused, reason = capsys.readouterr().out.strip().rsplit("\n", 2)
-    assert "| `torch_naive` | 0 · 0 |" in printed and reason.startswith("- `gluon_hopper`: ")
-    assert "price" not in entry and refused.startswith("- `batch_invariant`: UnsupportedCase: ")
-    assert "out" in certificates.certificates("cpu", ["torch_naive"], 32, 16)["torch_naive"]
+    assert entry["implementations"]["torch_naive, packed"]["gradients"]["NaN"] == 0
+    assert entry["implementations"]["torch_naive, decode of latents"]["out"]["alone"] < 1e-6
+    assert entry["environment"]["seqlen"] == 32 and "price" not in entry
+    printed = capsys.readouterr().out
+    assert "| `torch_naive` | 0 · 0 |" in printed and "| `torch_naive, decode over pages` | 0 |" in printed
+    assert "\n- `gluon_hopper`: " in printed and "\n- `batch_invariant, decode`: UnsupportedCase: " in printed
+    assert "gluon_hopper, packed" not in printed
+    with pytest.raises(SystemExit):
+        main(["--implementations", "torch_naif"])
