@@ -142,10 +142,9 @@ def _tile(consumer: gl.constexpr, i_tile, count, head, row, blocks, out_desc, sc
     row_layout: gl.constexpr = gl.SliceLayout(1, s_layout)
     q_blocks = gl.cdiv(shape.seqlen_q, SCALE_ROWS)
     k_blocks = gl.cdiv(shape.seqlen_k, SCALE_ROWS)
+    q_block = row // SCALE_ROWS
     if CONFIG.consumers == 2:  # whose tiles may have rows beyond the last block of queries
-        q_block = gl.minimum(row // SCALE_ROWS, q_blocks - 1)
-    else:
-        q_block = row // SCALE_ROWS
+        q_block = gl.minimum(q_block, q_blocks - 1)
     tile_scale = scale * gl.load(scales.q + head * q_blocks + q_block)
     blocks_before = head // shape.group_size * k_blocks
     tables = Fp8Tables(k=scales.k + blocks_before, v=scales.v + blocks_before)
