@@ -1,10 +1,7 @@
 """Matrix-vector products for one token, fused with the operations before and after them in a layer of a Llama.
 
-For one token a layer is bound by reading its weights: a product takes as long as its matrix takes to read. Each program
-computes a few rows of the matrix, and loads its first weights before the previous kernel has ended (programmatic
-dependent launch), which keeps memory busy between products. Sums are in float32 and rounded once, at the store.
-
-Matrices are contiguous (rows, columns), as the weights of nn.Linear are. Vectors are contiguous too.
+A product takes as long as its matrix takes to read. Each program computes a few rows of the matrix. Sums are in float32
+and rounded once, at the store. Matrices (rows, columns), as the weights of nn.Linear, and vectors are contiguous.
 """
 
 from dataclasses import dataclass
