@@ -232,7 +232,7 @@ def attention_of_rows(
 
 
 def _read(
-    asked: dict[str, Any], q: torch.Tensor, scores: tuple[int, ...], masks: RowMasks
+    asked: dict[str, Any], q: torch.Tensor, scores: Any, masks: RowMasks
 ) -> tuple[Features, tuple[bool, Any, float]]:
     """Return the features of a call with scores of a shape, and its masks with one window and the scale.
 
@@ -462,12 +462,12 @@ def _call_of(
 
     left = iter(tensors)
     named: dict[str, Any] = {name: next(left) if there else None for name, there in zip(_TENSORS, present, strict=True)}
-    ends = {name: named.pop(name) for name in SequenceBounds._fields[:4]}
+    ends = [named.pop(name) for name in SequenceBounds._fields[:4]]
     blocks = [named.pop(name) for name in BlockMask._fields]
     named["block_mask"] = None if blocks[0] is None else BlockMask(*blocks)
     softcap, dropout_p, scale = numbers
     longest_q, longest_k, packed, causal, window_size = sizes
-    bounds = None if ends["starts_q"] is None else SequenceBounds(*ends.values(), longest_q, longest_k, bool(packed))
+    bounds = None if ends[0] is None else SequenceBounds._make((*ends, longest_q, longest_k, bool(packed)))
     found = Features(softcap, dropout_p, sinks=sinks, **named)
     return FeatureCall(found, bool(causal), window_size, scale, "ieee", bounds)
 
