@@ -21,7 +21,7 @@ VERSION = "0.1.0"
 _SUBMODULES = ("transformers",)  # imported when the attribute is first used, because they import torch
 _FUNCTIONS = {  # of submodules, which document them
     "block_mask": "features", "explain": "explaining", "sdpa_replacement": "drop_in", "batch_invariant": "invariant",
-    "recording": "recorder",
+    "recording": "recorder", "attention_varlen": "feature_calls", "merge": "lse",
 }  # fmt: skip
 _loaded: ModuleType | None = None
 __path__ += neighbor.folders(__name__, __path__)
@@ -30,7 +30,7 @@ __path__ += neighbor.folders(__name__, __path__)
 def __getattr__(name: str) -> Any:
     """Import a submodule on first use, or return a name of Hugging Face's package `kernels` where it is installed."""
     if name in _FUNCTIONS:
-        return getattr(importlib.import_module(f".{_FUNCTIONS[name]}", __name__), name)
+        return globals().setdefault(name, getattr(importlib.import_module(f".{_FUNCTIONS[name]}", __name__), name))
     if name in _SUBMODULES:
         return importlib.import_module(f".{name}", __name__)
     if len(__path__) > 1:
@@ -55,22 +55,6 @@ def attention(
     if features:  # otherwise without a dict that takes time to merge
         return door(q, k, v, causal=causal, window_size=window_size, softmax_scale=softmax_scale, **features)
     return door(q, k, v, causal=causal, window_size=window_size, softmax_scale=softmax_scale)
-
-
-def attention_varlen(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *lengths: Any, **options: Any) -> Any:
-    """Compute attention of packed sequences; `feature_calls.attention_varlen` documents the arguments."""
-    from . import feature_calls
-
-    return feature_calls.attention_varlen(q, k, v, *lengths, **options)
-
-
-def merge(
-    out_a: torch.Tensor, lse_a: torch.Tensor, out_b: torch.Tensor, lse_b: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Merge attention over two parts of the keys; `lse.merge` documents the arguments."""
-    from . import lse
-
-    return lse.merge(out_a, lse_a, out_b, lse_b)
 
 
 def decode(q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, **options: Any) -> Any:

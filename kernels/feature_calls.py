@@ -66,24 +66,21 @@ def attention_with(
     causal, window_size = features.one_window(causal, window_size)
     if not asked and wanted == _PLAIN_RESULT and not isinstance(window_size, tuple):
         return dispatch.attention(q, k, v, causal=causal, window_size=window_size, softmax_scale=softmax_scale)
-    found = features_of(asked, q.device)
-    shape = (*q.shape[:3], k.shape[2])
-    features.check(found, shape, q.device, causal=causal, window_size=window_size)
-    scale = q.shape[3] ** -0.5 if softmax_scale is None else float(softmax_scale)
+    found, options = _read(asked, q, (*q.shape[:3], k.shape[2]), (causal, window_size, softmax_scale))
     if wanted.return_max_logits and found.sinks is not None:
         raise UnsupportedCase("return_max_logits does not go with sinks, which are logits without a key.")
     exact = k.shape[2] == 1 and plans.wants_gradients(q, k, v)  # then gradients of the only key are 0
     if takes(q, k, v, found.asked) and learns_by_kernels(found, q, k, v) and not exact:
-        return by_kernels(q, k, v, found, (causal, window_size, scale), None, wanted)
-    masks: dict[str, Any] = {"causal": causal, "window_size": window_size, "softmax_scale": scale}
+        return by_kernels(q, k, v, found, options, None, wanted)
+    masks = _named(options)
     if wanted.return_lse or wanted.return_max_logits:
         largest = None
         if wanted.return_max_logits:
             largest = features.logits(q, k, found, **masks).detach().amax((0, 2, 3)).float()
         return wanted.of(*features.attention_and_lse(q, k, v, found, **masks), largest)
-    if found.asked == ("mask",) and not causal and not window_size and scale > 0:
+    if found.asked == ("mask",) and not causal and not window_size and options[2] > 0:
         grouped = q.shape[1] != k.shape[1]
-        return functional.scaled_dot_product_attention(q, k, v, found.mask, scale=scale, enable_gqa=grouped)
+        return functional.scaled_dot_product_attention(q, k, v, found.mask, scale=options[2], enable_gqa=grouped)
     return features.attention(q, k, v, found, **masks)
 
 
@@ -107,10 +104,9 @@ def attention_padded(
     key, otherwise all queries are tokens. `asked` may not name tensors of queries or keys; `bounds` are those of `real`
     (`bounds_of`), where they are known; without `holes` there is no padding between tokens.
     """
-    found = features_of(asked | ({"mask": real[:, None, None, :]} if holes else {}), q.device)
-    features.check(found, (*q.shape[:3], k.shape[2]), q.device, causal=causal, window_size=window_size)
-    scale = q.shape[3] ** -0.5 if softmax_scale is None else float(softmax_scale)
-    return by_kernels(q, k, v, found, (bool(causal), window_size, scale), bounds or bounds_of(real, q.shape[2], causal))
+    asked |= {"mask": real[:, None, None, :]} if holes else {}
+    found, options = _read(asked, q, (*q.shape[:3], k.shape[2]), (causal, window_size, softmax_scale))
+    return by_kernels(q, k, v, found, options, bounds or bounds_of(real, q.shape[2], causal))
 
 
 def bounds_of(real: torch.Tensor, seqlen_q: int, causal: bool) -> SequenceBounds:
@@ -155,34 +151,33 @@ def attention_varlen(
 
     Raises UnsupportedCase for tensors or features that do not belong together.
     """
-    starts = [x.to(torch.int32).contiguous() for x in (cu_seqlens_q, cu_seqlens_k)]
-    of_k = starts[1][:-1], starts[1][1:]
     if block_table is not None:
-        _check_pages(k, v, block_table, max_seqlen_k, len(of_k[0]))
+        _check_pages(k, v, block_table, max_seqlen_k, len(cu_seqlens_k) - 1)
+    _check_packed(q, k if block_table is None else k[0], cu_seqlens_q, cu_seqlens_k, asked)
+    starts_q, starts_k = (x.to(torch.int32).contiguous() for x in (cu_seqlens_q, cu_seqlens_k))
+    longest = max_seqlen_q, max_seqlen_k
+    bounds = SequenceBounds(starts_q[:-1], starts_q[1:], starts_k[:-1], starts_k[1:], *longest, packed=True)
+    given: RowMasks = (causal, window_size, softmax_scale)
+    if block_table is not None:
         if reads_pages(q, k, v):
             from . import paged  # imports triton, which may be missing
 
-            _check_packed(q, k[0], cu_seqlens_q, cu_seqlens_k, asked)
-            scale = q.shape[2] ** -0.5 if softmax_scale is None else float(softmax_scale)
-            masks: Any = (*features.one_window(causal, window_size), scale)
+            masks: Any = _read({}, q, (), given)[1]
             with_lse = asked == {"return_lse": True} and max_seqlen_q > 0
-            plain = (not asked or with_lse) and type(masks[1]) is int and scale > 0 and _is_eager(q, k, v)
-            room = block_table.shape[1] * k.shape[1]
-            decided = routes.packed_decision(q, k, v, len(of_k[0]), masks, True, room) if plain and not asked else None
+            plain = (not asked or with_lse) and type(masks[1]) is int and masks[2] > 0 and _is_eager(q, k, v)
+            room, sequences = block_table.shape[1] * k.shape[1], len(bounds.starts_k)
+            decided = routes.packed_decision(q, k, v, sequences, masks, True, room) if plain and not asked else None
             if not copy_pages or (decided and decided.implementation == routes.IN_PLACE):
-                bounds = SequenceBounds(starts[0][:-1], starts[0][1:], *of_k, max_seqlen_q, max_seqlen_k, packed=True)
-                return _over_pages(q, k, v, bounds, block_table, asked, (causal, window_size, softmax_scale))
+                return _over_pages(q, (k, v), bounds, block_table, asked, given)
             if paged.takes(q, k, v):
-                mixed = plain and not asked and paged.is_mixed(q, len(of_k[0]), max_seqlen_q)
-                if mixed or (plain and paged.reads(q, (k, v), block_table, len(of_k[0]), masks)):
-                    longest = max_seqlen_q, max_seqlen_k
-                    return paged.attend(q, (k, v), (starts[0], starts[1]), longest, block_table, masks, with_lse)
-                (k, v), of_k = paged.copied(q, (k, v), (starts[0], starts[1]), block_table)
+                mixed = plain and not asked and paged.is_mixed(q, sequences, max_seqlen_q)
+                if mixed or (plain and paged.reads(q, (k, v), block_table, sequences, masks)):
+                    return paged.attend(q, (k, v), (starts_q, starts_k), longest, block_table, masks, with_lse)
+                (k, v), of_k = paged.copied(q, (k, v), (starts_q, starts_k), block_table)
+                bounds = bounds._replace(starts_k=of_k[0], ends_k=of_k[1])
         if k.dim() == 4:
-            (k, v), of_k = _rows_of_pages((k, v), block_table, of_k)
-    _check_packed(q, k, cu_seqlens_q, cu_seqlens_k, asked)
-    bounds = SequenceBounds(starts[0][:-1], starts[0][1:], *of_k, max_seqlen_q, max_seqlen_k, packed=True)
-    return attention_of_rows(q, k, v, bounds, asked, (causal, window_size, softmax_scale))
+            (k, v), bounds = _rows_of_pages((k, v), block_table, bounds)
+    return attention_of_rows(q, k, v, bounds, asked, given)
 
 
 def reads_pages(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
@@ -193,33 +188,22 @@ def reads_pages(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
 
 
 def _over_pages(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    bounds: SequenceBounds,
-    block_table: torch.Tensor,
-    asked: dict[str, Any],
-    masks: RowMasks,
+    q: torch.Tensor, pages: Any, bounds: SequenceBounds, block_table: torch.Tensor, asked: dict[str, Any], masks: Any
 ) -> Any:
     """Compute attention of packed queries to keys that a kernel reads through the table of their pages."""
     from . import lse
     from .attention.triton_fa2.features.call import FeatureCall, check_shapes
 
-    packed = q.transpose(0, 1)[None]
-    check_shapes(packed, k[:1].transpose(1, 2), v[:1].transpose(1, 2))
+    packed, k, v = q.transpose(0, 1)[None], *(x.transpose(1, 2) for x in pages)
+    check_shapes(packed, k[:1], v[:1])
     wanted, asked = Wanted.taken_from(asked)
-    found = features_of(asked, q.device).seeded(q.device)
-    causal, window_size = features.one_window(*masks[:2])
-    shape = (len(bounds.starts_q), q.shape[1], bounds.longest_q, bounds.longest_k)
-    features.check(found, shape, q.device, causal=causal, window_size=window_size)
+    found, options = _read(asked, q, _scores_of(bounds, q), masks)
     ends = bounds.ends_k - bounds.starts_k
     bounds = bounds._replace(starts_k=torch.zeros_like(ends), ends_k=ends)
-    scale = q.shape[2] ** -0.5 if masks[2] is None else float(masks[2])
     table = block_table.int() if block_table.stride(-1) == 1 else block_table.int().contiguous()
-    call = FeatureCall(found, causal, window_size, scale, "ieee", bounds, table)
-    out, statistics = call.forward(packed, k.transpose(1, 2), v.transpose(1, 2))
-    result = wanted.of(out, lse.natural(statistics))
-    return (result[0][0].transpose(0, 1), result[1][0]) if wanted.return_lse else result[0].transpose(0, 1)
+    call = FeatureCall(found.seeded(q.device), *options, "ieee", bounds, table)
+    out, statistics = call.forward(packed, k, v)
+    return _as_rows(wanted.of(out, lse.natural(statistics)))
 
 
 def attention_of_rows(
@@ -231,28 +215,48 @@ def attention_of_rows(
     or leave some out if `deterministic` is asked for, which keeps them from gluon_hopper.
     """
     wanted, asked = Wanted.taken_from(asked)
-    found = features_of(asked, q.device) if asked else _NO_FEATURES
-    causal, window_size = features.one_window(*masks[:2])
-    shape = (len(bounds.starts_q), q.shape[1], bounds.longest_q, bounds.longest_k)
-    if asked:
-        features.check(found, shape, q.device, causal=causal, window_size=window_size)
+    found, options = _read(asked, q, _scores_of(bounds, q), masks)
     packed = q.transpose(0, 1)[None], k.transpose(0, 1)[None], v.transpose(0, 1)[None]
-    options: Any = (causal, window_size, q.shape[2] ** -0.5 if masks[2] is None else float(masks[2]))
-    names: dict[str, Any] = dict(zip(("causal", "window_size", "softmax_scale"), options, strict=True))
     ours = takes(*packed, ("varlen", *found.asked))
-    plain = wanted == _PLAIN_RESULT and not found.asked and type(window_size) is int and _is_eager(q, k, v)
+    plain = wanted == _PLAIN_RESULT and not found.asked and type(options[1]) is int and _is_eager(q, k, v)
     decided = routes.packed_decision(q, k, v, len(bounds.starts_q), options, ours) if plain else None
     if decided and decided.implementation:
         try:
-            out = registry.get(decided.implementation).attention(*packed, features=found, bounds=bounds, **names)
-            return out[0].transpose(0, 1)
+            attend = registry.get(decided.implementation).attention
+            return _as_rows(attend(*packed, features=found, bounds=bounds, **_named(options)))
         except (UnsupportedCase, ImportError) as reason:
             routes.give_up(decided.implementation, reason)
     if ours:
-        result = by_kernels(*packed, found, options, bounds, wanted)
-    else:
-        result = wanted.of(*features.attention_of_sequences(*packed, found, bounds, **names))
-    if wanted.return_lse:
+        return _as_rows(by_kernels(*packed, found, options, bounds, wanted))
+    return _as_rows(wanted.of(*features.attention_of_sequences(*packed, found, bounds, **_named(options))))
+
+
+def _read(
+    asked: dict[str, Any], q: torch.Tensor, scores: Any, masks: RowMasks
+) -> tuple[Features, tuple[bool, Any, float]]:
+    """Return the features of a call with scores of a shape, and its masks with one window and the scale.
+
+    Raises UnsupportedCase if they do not go together.
+    """
+    causal, window_size = features.one_window(*masks[:2])
+    found = features_of(asked, q.device) if asked else _NO_FEATURES
+    if asked:
+        features.check(found, scores, q.device, causal=causal, window_size=window_size)
+    return found, (causal, window_size, q.shape[-1] ** -0.5 if masks[2] is None else float(masks[2]))
+
+
+def _named(options: tuple[bool, Any, float]) -> dict[str, Any]:
+    return dict(zip(("causal", "window_size", "softmax_scale"), options, strict=True))
+
+
+def _scores_of(bounds: SequenceBounds, q: torch.Tensor) -> tuple[int, int, int, int]:
+    """Return the shape of the scores of packed queries (total_q, num_heads, head_dim)."""
+    return len(bounds.starts_q), q.shape[1], bounds.longest_q, bounds.longest_k
+
+
+def _as_rows(result: Any) -> Any:
+    """Return out, or out and lse, of a batch of 1 as rows: (total_q, num_heads, head_dim_v), (num_heads, total_q)."""
+    if isinstance(result, tuple):
         return result[0][0].transpose(0, 1), result[1][0]
     return result[0].transpose(0, 1)
 
@@ -276,8 +280,8 @@ def _check_pages(k: torch.Tensor, v: torch.Tensor, block_table: torch.Tensor, lo
 
 
 def _rows_of_pages(
-    pages: tuple[torch.Tensor, ...], block_table: torch.Tensor, of_k: tuple[torch.Tensor, torch.Tensor]
-) -> tuple[list[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]:
+    pages: tuple[torch.Tensor, ...], block_table: torch.Tensor, bounds: SequenceBounds
+) -> tuple[list[torch.Tensor], SequenceBounds]:
     """Copy the pages of all sequences into rows, and return where sequences begin and end in them.
 
     Numbers of pages beyond a sequence's length may be invalid; they are replaced by valid ones.
@@ -285,7 +289,7 @@ def _rows_of_pages(
     room = block_table.shape[1] * pages[0].shape[1]
     rows = [x[block_table.clamp(0, len(x) - 1)].flatten(0, 2) for x in pages]
     starts = torch.arange(len(block_table), dtype=torch.int32, device=block_table.device) * room
-    return rows, (starts, starts + (of_k[1] - of_k[0]))
+    return rows, bounds._replace(starts_k=starts, ends_k=starts + (bounds.ends_k - bounds.starts_k))
 
 
 def _check_packed(
@@ -347,7 +351,7 @@ def by_kernels(
     found = found.seeded(q.device)
     out_alone = wanted == _PLAIN_RESULT and not isinstance(options[1], tuple)
     if out_alone and (torch.compiler.is_compiling() or not all(type(x) in _PLAIN for x in (q, k, v))):
-        return forward_op(q, k, v, found.sinks, *_operands(found, bounds, options))[0]
+        return forward_op(q, k, v, *_described(found, bounds, options))[0]
     largest = torch.full((q.shape[1],), float("-inf"), device=q.device) if wanted.return_max_logits else None
     call = FeatureCall(found, *options, "ieee", bounds, max_logits=largest)
     plan = faster(call, q, k, v, wanted)
@@ -433,82 +437,64 @@ class _ForwardOnHopper:
 _TENSORS = (*features.TENSORS[1:], "dropout_seed", *BlockMask._fields, *SequenceBounds._fields[:4])
 
 
-class _Operands(NamedTuple):
-    """The arguments of both operators that describe features and bounds."""
-
-    tensors: list[torch.Tensor]
-    present: list[bool]  # a flag for each of _TENSORS
-    sizes: list[int]  # longest_q, longest_k and packed of the bounds, causal and window_size
-    numbers: list[float]  # softcap, dropout_p and softmax_scale
+# Arguments of both operators that describe features and bounds: the sinks; the tensors that there are, and a flag for
+# each of _TENSORS; longest_q, longest_k and packed of the bounds, causal, window_size; softcap, dropout_p, the scale.
+_DESCRIBED = "Tensor? sinks, Tensor[] tensors, bool[] present, SymInt[] sizes, float[] numbers"
 
 
-def _operands(found: Features, bounds: SequenceBounds | None, options: tuple[Any, ...]) -> _Operands:
-    """Return the features but the sinks, the bounds, and causal, window_size and scale as arguments of an operator."""
+def _described(found: Features, bounds: SequenceBounds | None, options: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the features, the bounds, and causal, window_size and scale as arguments of an operator."""
     causal, window_size, scale = options
     seed = found.dropout_seed if found.dropout_p else None
     every = [*(getattr(found, name) for name in features.TENSORS[1:]), seed]
     every += [*(found.block_mask or (None,) * 5), *(bounds[:4] if bounds else (None,) * 4)]
     longest = bounds[4:6] if bounds else (0, 0)
     sizes = [*longest, int(bounds is not None and bounds.packed), int(causal), window_size]
-    present = [x is not None for x in every]
-    return _Operands([x for x in every if x is not None], present, sizes, [found.softcap, found.dropout_p, scale])
+    tensors, present = [x for x in every if x is not None], [x is not None for x in every]
+    return found.sinks, tensors, present, sizes, [found.softcap, found.dropout_p, scale]
 
 
-def _call_of(sinks: torch.Tensor | None, *arguments: Any) -> Any:
+def _call_of(
+    sinks: torch.Tensor | None, tensors: list[torch.Tensor], present: list[bool], sizes: list[int], numbers: list[float]
+) -> Any:
     """Return the FeatureCall of an operator's arguments."""
     from .attention.triton_fa2.features.call import FeatureCall
 
-    operands = _Operands(*arguments)
-    left = iter(operands.tensors)
-    named: dict[str, Any] = {
-        name: next(left) if there else None for name, there in zip(_TENSORS, operands.present, strict=True)
-    }
-    ends = {name: named.pop(name) for name in SequenceBounds._fields[:4]}
+    left = iter(tensors)
+    named: dict[str, Any] = {name: next(left) if there else None for name, there in zip(_TENSORS, present, strict=True)}
+    ends = [named.pop(name) for name in SequenceBounds._fields[:4]]
     blocks = [named.pop(name) for name in BlockMask._fields]
     named["block_mask"] = None if blocks[0] is None else BlockMask(*blocks)
-    softcap, dropout_p, scale = operands.numbers
+    softcap, dropout_p, scale = numbers
+    longest_q, longest_k, packed, causal, window_size = sizes
+    bounds = None if ends[0] is None else SequenceBounds._make((*ends, longest_q, longest_k, bool(packed)))
     found = Features(softcap, dropout_p, sinks=sinks, **named)
-    longest_q, longest_k, packed, causal, window_size = operands.sizes
-    lengths: dict[str, Any] = {"longest_q": longest_q, "longest_k": longest_k, "packed": bool(packed)}
-    bounds = None if ends["starts_q"] is None else SequenceBounds(**ends, **lengths)
     return FeatureCall(found, bool(causal), window_size, scale, "ieee", bounds)
 
 
-@torch.library.custom_op("attnbench::attention_with_features", mutates_args=())
-def forward_op(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    sinks: torch.Tensor | None,
-    tensors: list[torch.Tensor],
-    present: list[bool],
-    sizes: list[int],
-    numbers: list[float],
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return out, contiguous, and lse (batch, num_heads, seqlen_q). _Operands describes the lists."""
-    call = _call_of(sinks, tensors, present, sizes, numbers)
+def _operator(name: str, tensors: str, results: int) -> Any:
+    schema = f"({tensors}, {_DESCRIBED}) -> ({', '.join(['Tensor'] * results)})"
+    return torch.library.custom_op(f"attnbench::{name}", mutates_args=(), schema=schema)
+
+
+@_operator("attention_with_features", "Tensor q, Tensor k, Tensor v", 2)
+def forward_op(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *described: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return out, contiguous, and lse (batch, num_heads, seqlen_q)."""
+    call = _call_of(*described)
     out, lse = (_on_hopper(call, q, k, v) or call).forward(q, k, v)
     return out.contiguous(), lse
 
 
-@torch.library.custom_op("attnbench::attention_with_features_backward", mutates_args=())
-def backward_op(
-    saved: list[torch.Tensor],
-    sinks: torch.Tensor | None,
-    tensors: list[torch.Tensor],
-    present: list[bool],
-    sizes: list[int],
-    numbers: list[float],
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+@_operator("attention_with_features_backward", "Tensor[] saved", 4)
+def backward_op(saved: list[torch.Tensor], sinks: torch.Tensor | None, *described: Any) -> tuple[torch.Tensor, ...]:
     """Return dq, dk and dv, contiguous, and the gradient of the sinks, empty if there are none.
 
     saved: q, k, v, out, lse and dout.
     """
-    q, k, v, *_ = saved
-    call = _call_of(sinks, tensors, present, sizes, numbers)
-    found = (_on_hopper(call, q, k, v) or call).backward(*saved)
+    call = _call_of(sinks, *described)
+    found = (_on_hopper(call, *saved[:3]) or call).backward(*saved)
     dq, dk, dv = (x.contiguous() for x in found[:3])
-    return dq, dk, dv, q.new_empty(0) if sinks is None else found[3]
+    return dq, dk, dv, dq.new_empty(0) if sinks is None else found[3]
 
 
 @forward_op.register_fake
@@ -518,12 +504,9 @@ def _(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: object) -> tuple
 
 
 @backward_op.register_fake
-def _(
-    saved: list[torch.Tensor], sinks: torch.Tensor | None, *rest: object
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+def _(saved: list[torch.Tensor], sinks: torch.Tensor | None, *rest: object) -> tuple[torch.Tensor, ...]:
     of_sinks = saved[0].new_empty(0) if sinks is None else torch.empty_like(sinks)
-    dq, dk, dv = (x.new_empty(x.shape) for x in saved[:3])
-    return dq, dk, dv, of_sinks
+    return *(x.new_empty(x.shape) for x in saved[:3]), of_sinks
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:

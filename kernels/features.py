@@ -194,9 +194,22 @@ def _has_blocks(blocks: BlockMask, shape: tuple[int, int, int, int]) -> bool:
     return batch in (1, shape[0]) and num_heads == shape[1] and blocks.size(*shape[2:]) > 0
 
 
-def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, features: Features, **options: Any) -> torch.Tensor:
-    """Compute attention with features from its definition; `attention_and_lse` documents the arguments."""
-    return attention_and_lse(q, k, v, features, **options)[0]
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    features: Features | None = None,
+    bounds: SequenceBounds | None = None,
+    **masks: Any,
+) -> torch.Tensor:
+    """Compute attention with features from its definition, packed sequences one after the other.
+
+    `attention_and_lse` documents the arguments.
+    """
+    asked = features or Features()
+    if bounds is not None:
+        return attention_of_sequences(q, k, v, asked, bounds, **masks)[0]
+    return attention_and_lse(q, k, v, asked, **masks)[0]
 
 
 def attention_and_lse(

@@ -57,15 +57,31 @@ def _of_case(name: str, case: AttentionCase, mode: str, chip: int) -> Iterable[t
 
 @cache
 def _of_problem(asked: problem.Problem, forward: bool, chip: int) -> tuple[tables.Form, ...]:
-    from .tools.forms import forms  # needs Triton
-
-    attend = registry.get("triton_fa2").attention
-    found = forms(asked, chip, attend)
+    found = deciding(asked, chip)
     if not forward:
-        whole = forms(replace(asked, direction=problem.TRAINING), chip, attend)
+        whole = deciding(replace(asked, direction=problem.TRAINING), chip)
         found = {form: others for form, others in whole.items() if form not in found}
     rows = (form for each, others in found.items() for form in (each, *others) if form.result)
     return tuple(dict.fromkeys(form for row in rows if row.asked[0] in WALKS for form in row.near()))
+
+
+def deciding(asked: problem.Problem, chip: int) -> dict[tables.Form, list[tables.Form]]:
+    """Return the forms by which triton_fa2 computes a problem on a chip, each with what could take its place."""
+    from .tools.capture import launches_on  # needs Triton
+
+    sizes = ((asked.num_heads, asked.seqlen_q), *[(asked.num_kv_heads, asked.seqlen_k)] * 2)
+    like: dict[str, Any] = {"device": "cuda", "dtype": getattr(torch, asked.dtype)}
+    training = asked.direction == problem.TRAINING
+    plans.forget()
+    with launches_on(chip), tables.asked() as found:
+        inputs = [torch.empty(asked.batch, *size, asked.head_dim, requires_grad=training, **like) for size in sizes]
+        masks = {"causal": "causal" in asked.mask, "window_size": asked.window_size}
+        out = registry.get("triton_fa2").attention(*inputs, **masks)
+        if training:
+            torch.autograd.grad(out, inputs, torch.ones_like(out))
+    plans.forget()
+    tiles = (form for form in found if "block_n" in form.names)
+    return {form: form.others(tables.shared_memory()[chip]) for form in tiles}
 
 
 def _questions(name: str, case: AttentionCase) -> list[Question]:

@@ -1,8 +1,7 @@
 """Attention whose numbers for a sequence do not depend on its batch, on padding behind it or on splits of its keys.
 
-Within `batch_invariant` the kernels of triton_fa2 with features compute every call, also of decoding. Their tile
-depends on dtype, head_dims and chip only, and a program walks over all keys of its rows in their order. A key is
-therefore added at the same place of the same sum whatever else is in the batch. Other calls are refused.
+Within `batch_invariant` the kernels of triton_fa2 with features compute every call, also of decoding, or refuse it. A
+key is added at the same place of the same sum for any batch; kernels/DESIGN.md, "Features", says how.
 """
 
 from __future__ import annotations

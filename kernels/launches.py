@@ -1,9 +1,7 @@
 """Launches with little host work: a compiled kernel with its grid and constants, and sequences of launches.
 
-`JITFunction.run` binds and hashes every argument on every call, which takes 13 us and more of Python. A PreparedLaunch
-keeps the compiled kernel and calls it directly. `recorded` returns the function that later calls of a shape use: it
-reads the addresses of the tensors and the stream, allocates all scratch memory at once and launches one kernel after
-the other. Nothing is compiled, tuned or synchronized then, so a CUDA graph can capture it.
+`recorded` returns the function that later calls of a shape use (kernels/DESIGN.md, "Host path"). Nothing is compiled,
+tuned or synchronized then, so a CUDA graph can capture it.
 """
 
 from __future__ import annotations

@@ -294,6 +294,9 @@ def implementations(ops: Mapping[str, Implementation], decodes: Mapping[str, Imp
     return [*found, *(_fused(each) for each in found if each.name == _INSIDE_FUSED)]
 
 
+_AS_INSIDE = ("family", "dtypes", "devices", "precision", "memory", "colour", "interpreted_on_cpu")
+
+
 def _around(name: str, op: Implementation | None, decode: Implementation | None) -> Implementation:
     of_either = op or decode
     widened, widened_cache = (bool(each) and not _takes_narrow_values(each) for each in (op, decode))
@@ -304,15 +307,9 @@ def _around(name: str, op: Implementation | None, decode: Implementation | None)
         description=f"A model around: {of_either.description}",
         attention=inside,
         level="model",
-        family=of_either.family,
-        dtypes=of_either.dtypes,
-        devices=of_either.devices,
-        precision=of_either.precision,
+        **{field: getattr(of_either, field) for field in _AS_INSIDE},
         backward=bool(op and op.backward),
-        memory=of_either.memory,
-        colour=of_either.colour,
         compiled="first_call" if of_either.compiled else None,
-        interpreted_on_cpu=of_either.interpreted_on_cpu,
         unavailable=unavailable() or of_either.unavailable,
         refuses=partial(_refuses, name, op, decode),
     )

@@ -22,6 +22,7 @@ Step = Callable[[], torch.Tensor]
 # A function of q, k and v (batch, seqlen, heads, head_dim) with keywords causal, window_size and softmax_scale. It
 # returns the output, or a tuple that begins with it.
 Call = Callable[..., Any]
+_NO_MASKS: dict[str, Any] = {"causal": False, "window_size": 0, "softmax_scale": None}
 
 
 @dataclass(frozen=True)
@@ -61,23 +62,15 @@ def op(
     keywords: Mapping[str, str] = declarations()["keywords"].get(name, {})
 
     def attention(
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        *,
-        causal: bool = False,
-        window_size: Window = 0,
-        softmax_scale: float | None = None,
-        features: Features | None = None,
-        bounds: SequenceBounds | None = None,
+        *tensors: torch.Tensor, features: Features | None = None, bounds: SequenceBounds | None = None, **masks: Any
     ) -> torch.Tensor:
         if unavailable:
             raise UnsupportedCase(unavailable)
-        options: dict[str, Any] = {"causal": causal, "window_size": window_size, "softmax_scale": softmax_scale}
+        options = _NO_MASKS | masks
         if features is not None:
             asked = {keyword: getattr(features, name) for name, keyword in keywords.items()}
             options |= {keyword: x for keyword, x in asked.items() if x is not None}
-        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        q, k, v = (x.transpose(1, 2) for x in tensors)
         if bounds is None or packed is None:
             return _heads_first(call(q, k, v, **options))
         out = packed(q[0], k[0], v[0], bounds=bounds, **options)

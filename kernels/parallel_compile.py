@@ -1,7 +1,6 @@
 """Parallel compilation of the kernels of a first call, and launchers with little host work.
 
-Triton generates its first IR under Python's global lock, about a sixth of the time of a kernel; its passes, LLVM and
-ptxas run without the lock. Threads therefore compile in parallel, by Triton's AsyncCompileMode.
+Threads compile by Triton's AsyncCompileMode, mostly without Python's global lock (kernels/DESIGN.md, "Host path").
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ the keys that no query of a chunk sees. Slow next to a kernel, but batched over 
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -34,46 +35,28 @@ class Gradients(Reference):
     dv: torch.Tensor
 
 
-def attention(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    *,
-    causal: bool = False,
-    window_size: int = 0,
-    softmax_scale: float | None = None,
-    stored_as: torch.dtype | None = None,
-) -> Reference:
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> Reference:
     """Compute output and logsumexp for q: (batch, num_heads, seqlen_q, head_dim); k, v with num_kv_heads and seqlen_k.
 
-    Masks as `kernels.registry.Attention` defines them. With `stored_as`, factors and out are rounded to that dtype.
+    Options are the masks and the scale that `kernels.registry.Attention` defines, and `stored_as`, a dtype to which
+    factors and out are rounded.
     """
     with torch.no_grad():
-        problem = _Problem(q, k, v, causal, window_size, softmax_scale, stored_as)
+        problem = _Problem(q, k, v, **options)
         for chunk in problem.chunks():
             problem.forward(chunk)
         return Reference(problem.like_q(problem.out), problem.like_q(problem.lse))
 
 
-def gradients(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    dout: torch.Tensor,
-    *,
-    causal: bool = False,
-    window_size: int = 0,
-    softmax_scale: float | None = None,
-    stored_as: torch.dtype | None = None,
-) -> Gradients:
-    """Compute output, logsumexp and the gradients of q, k and v for the output's gradient `dout`.
+def gradients(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dout: torch.Tensor, **options: Any) -> Gradients:
+    """Compute output, logsumexp and the gradients of q, k and v for the output's gradient `dout`, as `attention`.
 
     With P = softmax(scale Q K^T): dV = P^T dO, dP = dO V^T, dS = P * (dP - rowsum(dO * O)), dQ = scale dS K,
     dK = scale dS^T Q (FlashAttention, arXiv:2205.14135, appendix B.2). With `stored_as`, P, dS, O and the gradients are
     rounded to that dtype.
     """
     with torch.no_grad():
-        problem = _Problem(q, k, v, causal, window_size, softmax_scale, stored_as)
+        problem = _Problem(q, k, v, **options)
         problem.prepare_backward(dout)
         for chunk in problem.chunks():
             problem.backward(chunk, problem.forward(chunk))
@@ -95,14 +78,21 @@ class _Chunk:
     keys: slice  # keys that any of these queries may see
 
 
-_Options = tuple[bool, int, float | None, torch.dtype | None]  # causal, window_size, softmax_scale, stored_as
-
-
 class _Problem:
     """Everything in float64 and grouped by key head: q is (batch x num_kv_heads, group, seqlen_q, head_dim)."""
 
-    def __init__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: *_Options) -> None:
-        causal, window_size, softmax_scale, self.stored_as = options
+    def __init__(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        *,
+        causal: bool = False,
+        window_size: int = 0,
+        softmax_scale: float | None = None,
+        stored_as: torch.dtype | None = None,
+    ) -> None:
+        self.stored_as = stored_as
         batch, self.num_heads, self.seqlen_q, head_dim = q.shape
         num_kv_heads, self.seqlen_k, head_dim_v = k.shape[1], k.shape[2], v.shape[3]
         self.batch, self.total, self.group = batch, batch * num_kv_heads, self.num_heads // num_kv_heads

@@ -1,8 +1,7 @@
 """Kernels whose sizes come in tuples and are compiled once for all sizes.
 
-Triton compiles a kernel for whether an integer is 1 or a multiple of 16, unless the parameter is in
-`do_not_specialize`. It ignores that list for the elements of tuples (Triton 3.6 to 3.9), so that every new shape would
-compile again. `UnspecializedTuples` compiles the kernel for placeholders instead, and launches it with the real sizes.
+Triton ignores `do_not_specialize` for the elements of tuples (3.6 to 3.9), so that every new shape would compile again.
+`UnspecializedTuples` compiles the kernel for placeholders instead, and launches it with the real sizes.
 """
 
 from collections.abc import Callable, Sequence

@@ -22,7 +22,15 @@ _WIDE_FLOAT32 = {"fwd_BLOCK_M": 32, "fwd_BLOCK_N": 64, "fwd_num_stages": 1, "fwd
 _WIDE_MASK = {"num_stages": 2}
 
 
-def attention(
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
+    """Attention by FlexAttention; see `kernels.registry.Attention`. Raises UnsupportedCase off a GPU."""
+    if q.device.type != "cuda":
+        raise UnsupportedCase(f"torch_flex is compiled for a GPU, not for {q.device}; use torch_sdpa_auto.")
+    return call(compiled(), q, k, v, **options)
+
+
+def call(
+    flex: Callable[..., Any],
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -33,29 +41,12 @@ def attention(
     features: Features | None = None,
     bounds: SequenceBounds | None = None,
 ) -> torch.Tensor:
-    """Attention by FlexAttention; see `kernels.registry.Attention`. Raises UnsupportedCase off a GPU."""
-    if q.device.type != "cuda":
-        raise UnsupportedCase(f"torch_flex is compiled for a GPU, not for {q.device}; use torch_sdpa_auto.")
-    masks = causal, window_size
-    return call(compiled(), q, k, v, masks, softmax_scale, features, bounds)
-
-
-def call(
-    flex: Callable[..., Any],
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    masks: tuple[bool, Window],
-    softmax_scale: float | None = None,
-    features: Features | None = None,
-    bounds: SequenceBounds | None = None,
-) -> torch.Tensor:
     """Attention by a form of flex_attention. Packed sequences become documents of one row.
 
     A sink is one more key without a value: out is multiplied with the share of the others, sigmoid(lse - sink).
     """
     sizes = (*q.shape[:3], k.shape[2])
-    score, mask = _modifications(features, bounds, sizes, masks, q.device)
+    score, mask = _modifications(features, bounds, sizes, (causal, window_size), q.device)
     tile = _WIDE_FLOAT32 if q.dtype == torch.float32 and 128 < q.shape[3] < 256 else {}
     if features and features.mask is not None and features.mask.itemsize > q.itemsize:
         tile = _WIDE_MASK

@@ -5,11 +5,10 @@ scores, masking is in place, and shared key heads are not repeated. The mask is 
 keeps no state; its bytes are part of what it needs.
 """
 
-from typing import Any
-
 import torch
 
-from ..features import Features, SequenceBounds, Window, attention_and_lse, attention_of_sequences
+from ..features import Features, SequenceBounds, Window
+from ..features import attention as define
 from ..registry import FEATURES, declare
 
 
@@ -29,11 +28,8 @@ def attention(
     With features it is the definition in `kernels.features`, packed sequences one after the other.
     """
     if features is not None or bounds is not None or isinstance(window_size, tuple):
-        masks: dict[str, Any] = {"causal": causal, "window_size": window_size, "softmax_scale": softmax_scale}
-        asked = features or Features()
-        if bounds is not None:
-            return attention_of_sequences(q, k, v, asked, bounds, **masks)[0]
-        return attention_and_lse(q, k, v, asked, **masks)[0]
+        masks = {"causal": causal, "window_size": window_size, "softmax_scale": softmax_scale}
+        return define(q, k, v, features, bounds, **masks)
     batch, num_heads, seqlen_q, head_dim = q.shape
     num_kv_heads, seqlen_k = k.shape[1], k.shape[2]
     scale = head_dim**-0.5 if softmax_scale is None else softmax_scale

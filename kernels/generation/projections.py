@@ -1,10 +1,7 @@
 """Matrix-vector products for one token, fused with the operations before and after them in a layer of a Llama.
 
-For one token a layer is bound by reading its weights: a product takes as long as its matrix takes to read. Each program
-computes a few rows of the matrix, and loads its first weights before the previous kernel has ended (programmatic
-dependent launch), which keeps memory busy between products. Sums are in float32 and rounded once, at the store.
-
-Matrices are contiguous (rows, columns), as the weights of nn.Linear are. Vectors are contiguous too.
+A product takes as long as its matrix takes to read. Each program computes a few rows of the matrix. Sums are in float32
+and rounded once, at the store. Matrices (rows, columns), as the weights of nn.Linear, and vectors are contiguous.
 """
 
 from dataclasses import dataclass
@@ -33,27 +30,39 @@ def _weights(matrix_ptr, begin, FORM: tl.constexpr):
 
 
 @triton.jit
-def _pair_of_products(x_ptr, gain_ptr, first_ptr, second_ptr, epsilon, FORM: tl.constexpr):
-    """Return the products of rows of two matrices with RMS-normalized x, times gain, in float32."""
+def _products(x_ptr, gain_ptr, first_ptr, second_ptr, epsilon, NORMED: tl.constexpr, FORM: tl.constexpr):
+    """Return the products of x with rows of two matrices in float32, or with those of one, twice.
+
+    NORMED: x is RMS-normalized and multiplied by gain.
+    """
     first = _weights(first_ptr, 0, FORM)
-    second = _weights(second_ptr, 0, FORM)
+    if second_ptr is not None:
+        second = _weights(second_ptr, 0, FORM)
     if FORM.chained:
         gdc_launch_dependents()
         gdc_wait()
     in_first = tl.zeros([FORM.rows, FORM.block], tl.float32)
-    in_second = tl.zeros([FORM.rows, FORM.block], tl.float32)
+    if second_ptr is not None:
+        in_second = tl.zeros([FORM.rows, FORM.block], tl.float32)
     squares = tl.zeros([FORM.block], tl.float32)
     for begin in tl.range(0, FORM.columns, FORM.block, num_stages=1):
         columns = begin + tl.arange(0, FORM.block)
         x = tl.load(x_ptr + columns, mask=columns < FORM.columns, other=0.0).to(tl.float32)
-        squares += x * x
-        x *= tl.load(gain_ptr + columns, mask=columns < FORM.columns, other=0.0).to(tl.float32)
+        if NORMED:
+            squares += x * x
+            x *= tl.load(gain_ptr + columns, mask=columns < FORM.columns, other=0.0).to(tl.float32)
         in_first += first.to(tl.float32) * x[None, :]
-        in_second += second.to(tl.float32) * x[None, :]
+        if second_ptr is not None:
+            in_second += second.to(tl.float32) * x[None, :]
         first = _weights(first_ptr, begin + FORM.block, FORM)
-        second = _weights(second_ptr, begin + FORM.block, FORM)
-    scale = tl.rsqrt(tl.sum(squares, 0) / FORM.columns + epsilon)
-    return tl.sum(in_first, 1) * scale, tl.sum(in_second, 1) * scale
+        if second_ptr is not None:
+            second = _weights(second_ptr, begin + FORM.block, FORM)
+    scale = tl.rsqrt(tl.sum(squares, 0) / FORM.columns + epsilon) if NORMED else 1.0
+    of_first = tl.sum(in_first, 1) * scale
+    of_second = of_first
+    if second_ptr is not None:
+        of_second = tl.sum(in_second, 1) * scale
+    return of_first, of_second
 
 
 @triton.jit(do_not_specialize=["key_stride_h", "value_stride_h"])
@@ -82,7 +91,7 @@ def heads_kernel(
         of_kind = head - HEADS
         matrix_ptr = wk_ptr
     matrix_ptr += (of_kind * 2 * HALF + at).to(tl.int64) * FORM.columns
-    first, second = _pair_of_products(x_ptr, gain_ptr, matrix_ptr, matrix_ptr + HALF * FORM.columns, epsilon, FORM)
+    first, second = _products(x_ptr, gain_ptr, matrix_ptr, matrix_ptr + HALF * FORM.columns, epsilon, True, FORM)
     position = tl.load(lengths_ptr) - 1
     dims = at + tl.arange(0, ROWS)
     if head < HEADS + KEY_HEADS:
@@ -105,7 +114,7 @@ def gated_kernel(x_ptr, gain_ptr, gate_ptr, up_ptr, out_ptr, epsilon, FORM: tl.c
     """Compute norm and the first half of a gated MLP: out = silu(gate @ x) * (up @ x)."""
     row = tl.program_id(0) * FORM.rows
     at = row.to(tl.int64) * FORM.columns
-    gate, up = _pair_of_products(x_ptr, gain_ptr, gate_ptr + at, up_ptr + at, epsilon, FORM)
+    gate, up = _products(x_ptr, gain_ptr, gate_ptr + at, up_ptr + at, epsilon, True, FORM)
     out = gate * tl.sigmoid(gate) * up
     tl.store(out_ptr + row + tl.arange(0, FORM.rows), out.to(out_ptr.dtype.element_ty))
 
@@ -118,23 +127,7 @@ def product_kernel(
     row = tl.program_id(0) * FORM.rows
     matrix_ptr += row.to(tl.int64) * FORM.columns
     out_ptr += row + tl.arange(0, FORM.rows)
-    weights = _weights(matrix_ptr, 0, FORM)
-    if FORM.chained:
-        gdc_launch_dependents()
-        gdc_wait()
-    products = tl.zeros([FORM.rows, FORM.block], tl.float32)
-    squares = tl.zeros([FORM.block], tl.float32)
-    for begin in tl.range(0, FORM.columns, FORM.block, num_stages=1):
-        columns = begin + tl.arange(0, FORM.block)
-        x = tl.load(x_ptr + columns, mask=columns < FORM.columns, other=0.0).to(tl.float32)
-        if NORMED:
-            squares += x * x
-            x *= tl.load(gain_ptr + columns, mask=columns < FORM.columns, other=0.0).to(tl.float32)
-        products += weights.to(tl.float32) * x[None, :]
-        weights = _weights(matrix_ptr, begin + FORM.block, FORM)
-    out = tl.sum(products, 1)
-    if NORMED:
-        out *= tl.rsqrt(tl.sum(squares, 0) / FORM.columns + epsilon)
+    out, _ = _products(x_ptr, gain_ptr, matrix_ptr, None, epsilon, NORMED, FORM)
     if ADDED:
         out += tl.load(out_ptr).to(tl.float32)
     tl.store(out_ptr, out.to(out_ptr.dtype.element_ty))

@@ -1,8 +1,6 @@
 """A decoding step of a Llama of transformers for one token, in five or six launches a layer.
 
-The launches of a layer: norm, projections, rotary embedding and the write to the cache; split-KV attention, one or two
-launches; the output projection with the residual; norm and the first two projections of the gated MLP; the last
-projection with the residual. The weights are those of the module of transformers, not copies.
+kernels/DESIGN.md lists the launches. The weights are those of the module of transformers, not copies.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +14,6 @@ from ..registry import UnsupportedCase
 
 FAMILIES = ("llama", "mistral")  # RMS norm, rotary angles over whole heads, a gated MLP with SiLU, no biases
 _CHAINED_FROM = (9, 0)  # compute capability with programmatic dependent launch
-
 
 PAIR_ROWS, ROWS = 2, 4  # most rows of a matrix in a program: of each of a pair of matrices, and of one alone
 BLOCK, NUM_WARPS = 4096, 8  # columns that a program loads at once

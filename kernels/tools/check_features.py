@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from .. import registry
-from ..features import BlockMask, Features, SequenceBounds, Window, attention_of_sequences, block_mask
+from ..features import BlockMask, Features, SequenceBounds, Window, block_mask
 from ..features import attention as define
 from ..reference import tf32_products
 from ..registry import FEATURES, Implementation
@@ -103,9 +103,9 @@ def worst_error(
     `attention` is called as that of an implementation, with `features` and `bounds`; `tf32`: it rounds float32 to that.
     """
     tensors = inputs(case, dtype, device)
-    exact = results(case, _definition, *tensors, dtype=torch.float64)
+    exact = results(case, define, *tensors, dtype=torch.float64)
     with tf32_products(allowed=tf32):
-        plain = results(case, _definition, *tensors)
+        plain = results(case, define, *tensors)
     found = results(case, attention, *tensors)
     floor = (_TF32_FLOOR if tf32 else 4 * torch.finfo(dtype).eps) * max(x.abs().max().item() for x in exact)
     ratios = [
@@ -158,22 +158,6 @@ def _bounds(lengths: tuple[tuple[int, ...], tuple[int, ...]], device: torch.devi
     of_q, of_k = (torch.tensor([0, *x], device=device).cumsum(0).int() for x in lengths)
     longest_q, longest_k = (max(x) for x in lengths)
     return SequenceBounds(of_q[:-1], of_q[1:], of_k[:-1], of_k[1:], longest_q, longest_k, packed=True)
-
-
-def _definition(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    *,
-    features: Features | None = None,
-    bounds: SequenceBounds | None = None,
-    **masks: Any,
-) -> torch.Tensor:
-    """Compute a call from the definition, packed sequences one after the other."""
-    asked = features or Features()
-    if bounds is None:
-        return define(q, k, v, asked, **masks)
-    return attention_of_sequences(q, k, v, asked, bounds, **masks)[0]
 
 
 def check(implementation: Implementation, case: FeatureCase, device: str, dtype: torch.dtype) -> float | None:

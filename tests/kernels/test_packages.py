@@ -3,6 +3,7 @@
 import sys
 import tomllib
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -104,10 +105,7 @@ def test_flex_computes_features(case, monkeypatch):
         return
     torch._dynamo.reset()  # numbers that differ from those of another case would be symbols
     monkeypatch.setattr(flex_attention, "_validate_device", lambda *tensors: None)  # refuses gradients on a CPU
-
-    def attend(q, k, v, *, causal, window_size, **asked):
-        return torch_flex.call(flex_attention.flex_attention, q, k, v, (causal, window_size), None, **asked)
-
+    attend = partial(torch_flex.call, flex_attention.flex_attention)
     assert check_features.worst_error(made, attend, torch.float32, "cpu")[0] <= 1
 
 

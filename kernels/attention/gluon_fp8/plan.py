@@ -12,7 +12,6 @@ from ..gluon_hopper.configs import padded_head_dim
 from ..gluon_hopper.launch import Descriptor, Launch
 from . import tuning
 from .forward import forward_kernel
-from .forward_three import forward_three_kernel
 from .quantising import quantise_kernel
 from .tiles import Fp8Shape
 
@@ -81,19 +80,16 @@ class Fp8Plan:
         shaped = tensors.q, tensors.k, tensors.v, _room(tensors)
         makers = [Descriptor(x, [1, 1, *block]) for x, block in zip(shaped, blocks, strict=True)]
         programs = torch.cuda.get_device_properties(tensors.q.device).multi_processor_count
-        kernel, n_m = forward_kernel, -(-seqlen_q // (tuning.ROWS * 2))
-        extra: tuple[int, ...] = ()
+        n_m, n_long = -(-seqlen_q // (tuning.ROWS * 2)), None
         if tiles.consumers == 3:
-            long, short = tuning.tiles_of_head(seqlen_q, n_heads, programs)
-            kernel, n_m, extra = forward_three_kernel, long + short, (long,)
+            n_long, short = tuning.tiles_of_head(seqlen_q, n_heads, programs)
+            n_m = n_long + short
         n_tiles = n_m * n_heads
         config = tuning.Fp8Config(**vars(tiles), head_dim=size, masked=seqlen_k % tiles.block_n > 0)
-        rest = (
-            Fp8Shape(n_tiles, n_m, num_heads, n_heads, group_size, seqlen_q, seqlen_k),
-            *(*extra, softmax_scale * LOG2_E, config),
-        )
+        shape = Fp8Shape(n_tiles, n_m, num_heads, n_heads, group_size, seqlen_q, seqlen_k)
+        rest = shape, n_long, softmax_scale * LOG2_E, config
         grid = (min(programs, n_tiles), 1, 1)
-        self._launch = Launch(kernel, grid, tensors.q.device, [*makers, None, None, None], rest)
+        self._launch = Launch(forward_kernel, grid, tensors.q.device, [*makers, None, None, None], rest)
 
     def __call__(self, tensors: Quantised) -> torch.Tensor:
         """Return the output, (batch, num_heads, seqlen_q, head_dim)."""

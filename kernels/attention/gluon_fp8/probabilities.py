@@ -1,11 +1,6 @@
 """P in 8 bits: packed in registers, four of a row to a 32-bit number, and as a factor of the tensor cores' products.
 
-A tensor of 8-bit numbers that lives across a loop's iterations takes a register a number, and four moves of bytes at
-each end; one of 32-bit numbers takes a quarter of them and no move.
-
-Products are asynchronous and added up by the tensor cores alone. Gluon's own `warpgroup_mma` takes no more than K
-uncorrected additions, and then adds each product to the sum in float32 right behind issuing it, which makes ptxas wait
-for every one of them (C7514).
+Products are asynchronous and added up by the tensor cores alone; kernels/DESIGN.md says why for both.
 """
 
 from triton.experimental import gluon

@@ -16,7 +16,7 @@ class Fp8Tiles:
 
     block_n: int  # keys of a step
     kv_slots: int  # blocks of keys and of values in shared memory
-    consumers: int  # warpgroups that share a tile of queries: two (forward.py) or three (forward_three.py)
+    consumers: int  # warpgroups that share a tile of queries: two or three (forward.py)
 
 
 @dataclass(frozen=True, kw_only=True)

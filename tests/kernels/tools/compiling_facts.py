@@ -19,9 +19,9 @@ from typing import Any
 import torch
 
 import kernels
-from kernels import plans, routes
+from kernels import forms, plans, routes
 from kernels.problem import Problem
-from kernels.tools import check, forms
+from kernels.tools import check
 from kernels.tools.capture import launches_on
 from kernels.tools.cases import OpCase
 from kernels.tools.compile import RecordedLaunch, compile_offline, fingerprint, fits, source_key
@@ -73,7 +73,7 @@ def gated() -> str:
 
 def forms_of_a_call() -> list[list[str]]:
     """Return the forms that decide a forward on sm_86, each with those that could take its place."""
-    found = forms.forms(Problem("bfloat16", "full", 1, 8, 8, 1000, 1000, 64, 64), 86)
+    found = forms.deciding(Problem("bfloat16", "full", 1, 8, 8, 1000, 1000, 64, 64), 86)
     return [[form.text, *(other.text for other in others)] for form, others in found.items()]
 
 
