@@ -38,7 +38,7 @@ def quicken() -> None:
     """
     interpreter._LangPatchScope = _KernelScope
     interpreter._patch_lang = _patch_once
-    interpreter._get_np_dtype = _np_dtype_of
+    interpreter._get_np_dtype = lambda kind: _ADDRESS if kind.scalar.is_ptr() else _np_dtype(kind.scalar)
     tl.core.block_type.__init__, tl.core.tensor.__init__ = _begin_block_type, _begin_tensor
     builder = interpreter.interpreter_builder
     assert not builder.options.debug
@@ -52,11 +52,6 @@ def _patch_once(fn: FunctionType) -> interpreter._LangPatchScope:
     scope = _patch_language(fn)
     _patched.update(seen)
     return scope
-
-
-def _np_dtype_of(kind: tl.dtype) -> Any:
-    element = kind.scalar
-    return _ADDRESS if element.is_ptr() else _np_dtype(element)
 
 
 def _begin_block_type(self: tl.block_type, element_ty: tl.dtype, shape: Sequence[Any]) -> None:

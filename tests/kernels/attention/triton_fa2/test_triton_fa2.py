@@ -16,12 +16,8 @@ plan, shapes, stored, tuning = modules
 interpreter = pytest.importorskip("triton.runtime.interpreter")
 CUDA = torch.cuda.is_available()
 DTYPES = [torch.float32, torch.float16, *([torch.bfloat16] if CUDA else [])]
-
-
 # batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim; causal, window_size
 CASES = cases(__file__, "CASES")
-
-
 # every way in which bfloat16 parts are laid out and walked over, and in which scores are stored
 BF16X6_CASES, STORED_CASES = cases(__file__, "BF16X6_CASES"), cases(__file__, "STORED_CASES")
 
