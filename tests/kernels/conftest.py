@@ -21,6 +21,7 @@ if "TRITON_INTERPRET" in os.environ and importlib.util.find_spec("triton"):
 
 NAMES = ("out", "dq", "dk", "dv")
 ON_HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
+in_both_places = pytest.mark.gpu if torch.cuda.is_available() else lambda test: test  # the mark skips without a GPU
 NEEDS_HOPPER = [pytest.mark.gpu, pytest.mark.skipif(not ON_HOPPER, reason="needs a GPU of compute capability 9.0")]
 
 

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import math
+from collections.abc import Sequence
 from types import FunctionType
+from typing import Any
 
 import triton.language as tl
 from triton.runtime import interpreter
 
 _patch_language = interpreter._patch_lang
 _patched: set[int] = set()  # the modules that the running kernel sees patched
+_type_of_block = tl.core.block_type.__init__
+_np_dtype = functools.cache(interpreter._get_np_dtype)  # of an element
+_ADDRESS = interpreter._get_np_dtype(tl.pointer_type(tl.int8))
+_blocks: dict[tuple[str, tuple[Any, ...]], dict[str, Any]] = {}  # what a block's type holds, by element and shape
 
 
 class _KernelScope(interpreter._LangPatchScope):
@@ -25,10 +33,13 @@ def quicken() -> None:
 
     Triton patches the language again at every call of a device function, though the kernel around it has done so. It
     also recomputes each sum and product of integers in 64 bits, to assert that it did not overflow; the assertion
-    belongs to `debug`, which the interpreter cannot be given.
+    belongs to `debug`, which the interpreter cannot be given. It makes the parts of a type anew for each tensor, which
+    takes longer than most sums: they are made once for each shape.
     """
     interpreter._LangPatchScope = _KernelScope
     interpreter._patch_lang = _patch_once
+    interpreter._get_np_dtype = lambda kind: _ADDRESS if kind.scalar.is_ptr() else _np_dtype(kind.scalar)
+    tl.core.block_type.__init__, tl.core.tensor.__init__ = _begin_block_type, _begin_tensor
     builder = interpreter.interpreter_builder
     assert not builder.options.debug
     builder.options = dataclasses.replace(builder.options, sanitize_overflow=False)
@@ -41,3 +52,21 @@ def _patch_once(fn: FunctionType) -> interpreter._LangPatchScope:
     scope = _patch_language(fn)
     _patched.update(seen)
     return scope
+
+
+def _begin_block_type(self: tl.block_type, element_ty: tl.dtype, shape: Sequence[Any]) -> None:
+    key = element_ty.name, tuple(shape)
+    if key not in _blocks:
+        _type_of_block(self, element_ty, shape)
+        _blocks[key] = dict(vars(self))
+    self.__dict__.update(_blocks[key])
+
+
+def _begin_tensor(self: tl.tensor, handle: Any, type: tl.dtype) -> None:
+    self.handle, self.type, self.dtype = handle, type, type.scalar
+    self.numel, self.shape = _sizes(type.shape if type.is_block() else ())
+
+
+@functools.cache
+def _sizes(shape: tuple[int, ...]) -> tuple[tl.constexpr, tl.tuple]:
+    return tl.constexpr(math.prod(shape)), tl.tuple([tl.constexpr(size) for size in shape])

@@ -16,10 +16,9 @@ from kernels import dispatch, plans, reference, registry, routes
 from kernels.attention import torch_naive
 from kernels.tools import host_time
 from tests.cases import cases
+from tests.kernels.conftest import in_both_places
 
 ON_GPU = torch.cuda.is_available()
-gpu = [pytest.mark.gpu, pytest.mark.skipif(not ON_GPU, reason="needs a CUDA device")]
-in_both_places = pytest.mark.gpu if ON_GPU else lambda test: test
 TORCH_COMPILE = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 
 
@@ -324,7 +323,7 @@ def test_a_program_with_dynamic_sizes_leaves_short_training_calls_to_pytorch(mon
 
 
 class TestOnGpu:
-    pytestmark = [*gpu, TORCH_COMPILE]
+    pytestmark = [pytest.mark.gpu, TORCH_COMPILE]
 
     @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
     @pytest.mark.parametrize("shape", [(1, 4, 128, 64), (4, 8, 1000, 64), (2, 8, 1024, 128), (2, 4, 1030, 256)])

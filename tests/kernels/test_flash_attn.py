@@ -141,8 +141,6 @@ def turned(x: torch.Tensor, angles: torch.Tensor, interleaved: bool) -> torch.Te
 
 
 CACHES = cases(__file__, "CACHES")
-
-
 GUARD = -77.0
 
 

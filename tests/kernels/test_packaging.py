@@ -33,8 +33,6 @@ import kernels.transformers
 kernels.transformers.register()
 import kernels as PACKAGE
 """
-
-
 SERVED = """
 import json, os, sys
 import torch, triton

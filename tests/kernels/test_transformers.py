@@ -13,6 +13,7 @@ from kernels import transformers as ours
 from kernels.features import Features
 from kernels.registry import UnsupportedCase
 from tests.cases import cases
+from tests.kernels.conftest import in_both_places
 
 transformers = pytest.importorskip("transformers", reason="the names are registered with transformers")
 
@@ -25,9 +26,6 @@ CONFIGS = {
 }
 VISION = SIZES["vision"]
 CLOSE = {"rtol": 1e-4, "atol": 2e-5}  # float32, two layers: sums in another order
-
-
-in_both_places = pytest.mark.gpu if torch.cuda.is_available() else lambda test: test
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -357,11 +355,7 @@ def test_triton_kernels_train_a_model_of_shared_key_heads(names: dict[str, str],
         torch.testing.assert_close(found, expected, **CLOSE, msg=lambda text, name=name: f"{name}: {text}")
 
 
-gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-
-
 @pytest.mark.gpu
-@gpu
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 @pytest.mark.parametrize("family", ["llama", "gemma2"])
 def test_compiled_models_on_the_gpu_train_with_padding(family: str) -> None:
@@ -376,7 +370,6 @@ def test_compiled_models_on_the_gpu_train_with_padding(family: str) -> None:
 
 
 @pytest.mark.gpu
-@gpu
 @pytest.mark.parametrize("causal", [True, False])
 def test_a_captured_graph_reads_the_padding_at_each_replay(causal: bool) -> None:
     q, k, v = (torch.randn(3, heads, 40, 64, device="cuda", dtype=torch.float16) for heads in (4, 2, 2))
@@ -403,7 +396,6 @@ def test_a_captured_graph_reads_the_padding_at_each_replay(causal: bool) -> None
 
 
 @pytest.mark.gpu
-@gpu
 def test_dropout_on_the_gpu_follows_the_generator_and_recomputes_what_it_kept() -> None:
     config = copy.deepcopy(CONFIGS["gpt2"])
     config.attn_pdrop = 0.3
@@ -424,7 +416,6 @@ def test_dropout_on_the_gpu_follows_the_generator_and_recomputes_what_it_kept() 
 
 
 @pytest.mark.gpu
-@gpu
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 def test_our_implementations_attend_on_the_gpu_or_say_why(names: dict[str, str]) -> None:
     own_names = [name for name, each in registry.implementations().items() if each.family == "own"]

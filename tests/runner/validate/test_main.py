@@ -121,7 +121,6 @@ def test_the_delay_of_a_cpu_takes_its_time() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_the_delay_of_a_gpu_is_on_the_device_and_its_launch_is_in_it() -> None:
     from runner.measure.stopwatch import KernelStopwatch
 

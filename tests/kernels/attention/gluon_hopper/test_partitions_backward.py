@@ -114,10 +114,6 @@ def test_no_order_of_the_partitions_of_a_split_tile_breaks_a_rule(kind, shape, m
                 run(launch, number, seed)
 
 
-def nothing(*arguments: Any) -> None:
-    """Instead of a wait or an arrival."""
-
-
 @pytest.mark.parametrize(
     ("kind", "head_dim", "module", "left_out"),
     [
@@ -127,7 +123,7 @@ def nothing(*arguments: Any) -> None:
     ],
 )
 def test_a_wait_or_an_arrival_that_is_left_out_is_found(kind, head_dim, module, left_out, monkeypatch) -> None:
-    monkeypatch.setattr(module, left_out, nothing)
+    monkeypatch.setattr(module, left_out, lambda *_: None)
     (launch,) = launches_of(kind, head_dim, SHAPES[-1], (False, 0))
     with pytest.raises(Broken):
         for seed in range(20):

@@ -10,6 +10,7 @@ from kernels import feature_calls, features, registry
 from kernels.features import Features
 from kernels.registry import UnsupportedCase
 from kernels.tools.check_features import FeatureCase, blocks, cases, check, numbers, worst_error
+from tests.kernels.conftest import on_hopper
 
 call = pytest.importorskip("kernels.attention.triton_fa2.features.call")
 triton_fa2 = pytest.importorskip("kernels.attention.triton_fa2")
@@ -303,7 +304,6 @@ def test_an_implementation_says_which_features_it_lacks():
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not CUDA, reason="needs a CUDA device")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
 @pytest.mark.parametrize("head_dim", [40, 64, 128, 256, 512])
 def test_all_features_at_once_on_the_gpu(dtype, head_dim):
@@ -317,7 +317,6 @@ def test_all_features_at_once_on_the_gpu(dtype, head_dim):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not CUDA, reason="needs a CUDA device")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")  # torch_flex
 @pytest.mark.parametrize(("name", "case"), DECLARED)
 def test_every_declared_feature_is_right_on_the_gpu(name, case):
@@ -326,8 +325,7 @@ def test_every_declared_feature_is_right_on_the_gpu(name, case):
     assert ratio is None or ratio <= 1
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not CUDA or torch.cuda.get_device_capability() != (9, 0), reason="needs compute capability 9.0")
+@on_hopper
 @pytest.mark.parametrize(
     ("head_dim", "case"), [(128, "softcap"), (256, "softcap"), (128, "slopes of heads"), (112, "slopes of batches")]
 )

@@ -82,7 +82,6 @@ def test_programs_of_a_window_take_as_many_heads_as_leave_each_multiprocessor_on
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("shape, causal", cases(__file__, "few keys and queries"))
 def test_few_keys_and_few_queries_are_right_on_the_gpu(problem, shape, causal, dtype):
@@ -90,7 +89,6 @@ def test_few_keys_and_few_queries_are_right_on_the_gpu(problem, shape, causal, d
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("shape, causal, window_size", cases(__file__, "windows on the GPU"))
 def test_short_windows_are_right_on_the_gpu(problem, shape, causal, window_size):
     problem(shape, torch.bfloat16, causal=causal, window_size=window_size).check(triton_fa2.attention)

@@ -8,6 +8,7 @@ import torch
 from kernels import reference, registry
 from kernels.plans import PlanCache
 from tests.cases import cases
+from tests.kernels.conftest import in_both_places
 
 triton_fa2 = pytest.importorskip("kernels.attention.triton_fa2")
 modules = (pytest.importorskip(f"kernels.attention.triton_fa2.{x}") for x in ("plan", "problem", "stored", "tuning"))
@@ -15,12 +16,8 @@ plan, shapes, stored, tuning = modules
 interpreter = pytest.importorskip("triton.runtime.interpreter")
 CUDA = torch.cuda.is_available()
 DTYPES = [torch.float32, torch.float16, *([torch.bfloat16] if CUDA else [])]
-
-
 # batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim; causal, window_size
 CASES = cases(__file__, "CASES")
-
-
 # every way in which bfloat16 parts are laid out and walked over, and in which scores are stored
 BF16X6_CASES, STORED_CASES = cases(__file__, "BF16X6_CASES"), cases(__file__, "STORED_CASES")
 
@@ -130,7 +127,7 @@ def chained_dot(builder, a, b, d, *_):
     return interpreter.TensorHandle(total, d.dtype.scalar)
 
 
-@pytest.mark.gpu  # and without one
+@in_both_places
 @pytest.mark.parametrize(("kernels", "head_dim"), [(("dq_dkdv",), 160), (("dq", "dkdv"), 64), (("dq", "dkdv"), 160)])
 def test_float32_rows_of_one_winner_give_no_gradient_to_scores(problem, kernels, head_dim, monkeypatch):
     if not CUDA:
@@ -186,7 +183,6 @@ def test_tensors_without_elements(device):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not CUDA, reason="needs a CUDA device")
 class TestOnTheGpu:
     @pytest.mark.parametrize("head_dim", [16, 32, 64, 128, 256, 512])
     @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])

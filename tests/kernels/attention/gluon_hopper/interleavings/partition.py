@@ -29,7 +29,8 @@ class Partition:
         self.products: deque[list[Slot]] = deque()
         self.stores: deque[list[Slot]] = deque()
         self.late: list[tuple[NamedBarrier, int]] = []
-        self._mine, self._theirs, self._abandoned = threading.Semaphore(0), threading.Semaphore(0), False
+        self._mine, self._theirs, self._abandoned = threading.Lock(), threading.Lock(), False
+        self._mine.acquire(), self._theirs.acquire()
         self._thread = threading.Thread(target=self._run, args=(function, arguments), daemon=True)
         self._thread.start()
 
