@@ -1,7 +1,7 @@
 """What a tune is worth on shapes that it has not seen: `python -m runner.validate tune [--first RUN]`.
 
-A random half of the cases of a run makes a rule as `runner tune` does, with the portable kernels as the built-in
-choice, as on a chip without a record. The other half is decided by that rule: its loss is the time of what the rule
+A random half of the cases of a run makes a rule as `runner tune` does, together with the sweep of corners where that was
+measured on the same GPU, and with the portable kernels as the built-in choice, as on a chip without a record. The other half is decided by that rule: its loss is the time of what the rule
 names over that of the fastest correct implementation. Each case decided by a rule of all others shows what the missing
 half costs.
 """
@@ -31,9 +31,9 @@ Losses = dict[Cell, tuple[str, float]]  # the named implementation, and its time
 class Tuned:
     """The cells of a run, and the rule of any of its cases. Raises RuleError if no rule follows from all of them."""
 
-    def __init__(self, run: Run, measurements: Sequence[Measurement]) -> None:
-        """Read the times."""
-        self._rule = rule_of(run, measurements)
+    def __init__(self, run: Run, measurements: Sequence[Measurement], corners: Sequence[Measurement] = ()) -> None:
+        """Read the times; every rule knows the corners."""
+        self._rule = rule_of(run, [*measurements, *corners])
         self._cells = {cell: times for cell, times in _times(run, measurements).items() if _PORTABLE in times}
         self._asked = {cell: _problem(*cell) for cell in self._cells}
         self.cases = sorted({case for case, _, _ in self._cells}, key=repr)
@@ -91,9 +91,9 @@ def _times(run: Run, measurements: Sequence[Measurement]) -> dict[Cell, dict[str
     return found
 
 
-def judged(run: Run, measurements: Sequence[Measurement]) -> tuple[str, bool]:
+def judged(run: Run, measurements: Sequence[Measurement], corners: Sequence[Measurement] = ()) -> tuple[str, bool]:
     """Return the losses of a tune in a sentence, and whether the goals are reached."""
-    tuned = Tuned(run, measurements)
+    tuned = Tuned(run, measurements, corners)
     halves = [tuned.of_half(seed) for seed in range(HALVES)]
     (mean, worst), means = _mean_and_worst(*halves), [_mean_and_worst(half)[0] for half in halves]
     slower = fmean(loss > 1.02 for half in halves for _, loss in half.values())
