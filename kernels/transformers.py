@@ -125,11 +125,8 @@ def attend(
         if attention_mask is not None:
             if passed := _DERIVED.get(attention_mask, {}).get(known):
                 return passed(query, key, value).transpose(1, 2).contiguous(), None
-        elif passed := _SEEN.passed_on(known):
-            return passed.attend(query, key, value).transpose(1, 2).contiguous(), None
-        for holds, ours in _SEEN.get(known, ()) if attention_mask is None else ():
-            if plans.is_aligned(query, key, value) and holds(query, key, value):
-                return ours(query, key, value).transpose(1, 2).contiguous(), None
+        elif seen := _SEEN.find(known, query, key, value):
+            return seen.attend(query, key, value).transpose(1, 2).contiguous(), None
     named = {name: asked[name] for name in asked if name in _ASKED and asked[name] is not None}
     _refuse(named, type(module))
     if query.shape[0] < key.shape[0]:  # learned queries, the same for all sequences
@@ -152,9 +149,9 @@ def attend(
             _DERIVED[attention_mask][known] = partial(_by_pytorch, scale=scaling, attn_mask=bias, **features)
     elif known and (found := call.bound()):
         if torch_sdpa.is_pytorch(found) and not choice.anything_named(query.device):
-            _SEEN.remember(known, plans.PassedOn(known, found))
+            _SEEN.pass_on(known, found)
         elif plans.is_aligned(query, key, value):  # a rule may ask for strides, too
-            _SEEN.note(known, (query, key, value), found)
+            _SEEN.note(known, None, (query, key, value), found)
     return out, None
 
 
