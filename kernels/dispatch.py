@@ -48,7 +48,7 @@ def attention(
                 seen = _SEEN.find(key, q, k, v)
         except NO_KEY:
             key = seen = None
-        if seen is not None:
+        if seen:
             return seen.attend(q, k, v)
     return _first(key, q, k, v, options, features)
 
@@ -65,8 +65,7 @@ def _first(key: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options:
         return traced(q, k, v, *options)
     attend, tensors = bound(q, k, v, *options)
     out = attend(*tensors)
-    kept = key and same(tensors, (q, k, v)) and not torch._C._are_functorch_transforms_active()
-    if kept and plans.is_aligned(q, k, v):
+    if key and same(tensors, (q, k, v)) and not torch._C._are_functorch_transforms_active():
         _SEEN.note(key, options, tensors, attend)
     return out
 

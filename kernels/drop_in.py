@@ -7,10 +7,10 @@ first one replaces the function and the last one restores it. A function that wa
 """
 
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from torch.nn import functional
 from . import choice, dispatch, feature_calls, registry, routes
 from .attention import torch_sdpa  # imported now: within a context it would import the replacement
 from .features import Features
-from .plans import NO_KEY, SeenCalls, is_aligned
+from .plans import NO_KEY, SeenCalls
 from .problem import FEW_QUERIES
 from .registry import UnsupportedCase
 
@@ -28,6 +28,7 @@ _ORIGINAL = functional.scaled_dot_product_attention
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _LEFT = _FASTER, _LEARNED = ("calls that PyTorch computes faster, by a rule or a table", "a mask that wants a gradient")
 _SEEN = _NOTHING = SeenCalls()  # of the implementation in effect; nothing is noted where there is none
+_SEEN_BY: defaultdict[str | None, SeenCalls] = defaultdict(SeenCalls)  # by implementation
 _records, _tracing, _address = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling, torch.Tensor.data_ptr
 _TALLIES: dict[str | None, list[int]] = {}  # how many calls: None, of ours; else left to PyTorch, by reason
 
@@ -103,15 +104,10 @@ def observe(around: Callable[[Callable[..., Any]], Callable[..., Any]] | None) -
 def _install(opening: bool) -> None:
     """Put in place what the open contexts need; later, leave what another package has put there alone."""
     global _SEEN
-    _SEEN = _seen_by(_OPEN[-1].implementation) if _OPEN else _NOTHING
+    _SEEN = _SEEN_BY[_OPEN[-1].implementation] if _OPEN else _NOTHING
     found = functional.scaled_dot_product_attention
     if opening or found is _replaced or hasattr(found, "__wrapped__") and found.__wrapped__ is _replaced:
         functional.scaled_dot_product_attention = _OBSERVED or (_replaced if _OPEN else _ORIGINAL)
-
-
-@cache
-def _seen_by(implementation: str | None) -> SeenCalls:
-    return SeenCalls()
 
 
 def _replaced(
@@ -146,7 +142,7 @@ def _replaced(
                     seen = _SEEN.find(known, *tensors)
         except NO_KEY:
             known = seen = None
-        if seen is not None and (seen.key or forward_ad._current_level < 0):
+        if seen and (seen.key or forward_ad._current_level < 0):
             seen.tally[0] += 1  # anything more would take as long as the rest where a program's code fills the caches
             return seen.attend(*tensors)
     return _first(known, (dropout_p, is_causal, scale, enable_gqa), tensors)
@@ -177,7 +173,7 @@ def _first(known: Any, options: Any, tensors: Any) -> torch.Tensor:
         out = attend(*tensors)
     if known and reason in _LEFT and not mode and not (reason == _FASTER and choice.anything_named(tensors[0].device)):
         _SEEN.pass_on(known, attend, tally)
-    elif known and not mode and is_aligned(*tensors):  # a rule may ask for strides too
+    elif known and not mode:  # a rule may ask for strides too
         _SEEN.note(known, options, tensors, attend, tally)
     return out
 

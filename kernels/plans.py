@@ -144,6 +144,8 @@ class SeenCalls(Decided[Any]):
         self, key: tuple[Any, ...], options: Any, tensors: Sequence[torch.Tensor], attend: Any, tally: Any = None
     ) -> None:
         """Keep what computes such calls, as the first one of its key, where a guard can hold."""
+        if not is_aligned(*tensors):
+            return
         guard = TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
         others = self.get(key, ())
         if guard.check(*tensors) and type(others) is tuple:  # no guard holds for one tensor in two places
@@ -157,11 +159,10 @@ class SeenCalls(Decided[Any]):
 
     def find(self, key: tuple[Any, ...], *tensors: Any) -> Seen | None:
         """Return what computes a call, to be expected after the last one; None if no such call was seen."""
-        entries = self.last.then if key == self.last.then.key else self.get(key, ())
-        found = entries if type(entries) is Seen else None
-        if entries and found is None and is_aligned(*tensors):
-            found = next((each for each in entries if each.holds(*tensors)), None)
-        if found is not None:
+        found = self.last.then if key == self.last.then.key else self.get(key, ())
+        if type(found) is tuple:
+            found = next((each for each in found if is_aligned(*tensors) and each.holds(*tensors)), None)
+        if found:
             self.last.then = self.last = found
         return found
 

@@ -318,21 +318,15 @@ def packed_names(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sequences: i
 
     `masks`: causal, window_size and softmax_scale.
     """
-    return {way: _packed_name(way, q, k, v, sequences, masks) for way in ("forward", "backward")}
-
-
-def _packed_name(
-    direction: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sequences: int, masks: Masks
-) -> str:
     causal, window_size, softmax_scale = masks
     _, heads, total_q, head_dim = q.shape
     fits = head_dim == v.shape[3] and head_dim % 8 == 0 and k.shape[2] > 0 and not window_size and sequences > 0
-    asked = {"direction": direction, "head_dim": head_dim, "causal": causal, "rows": heads * total_q}
-    if q.device.type != "cuda" or not fits:
-        return _PORTABLE
-    if not _table("packed routes", q.device).first(**asked, queries=total_q / sequences):
-        return _PORTABLE
-    return name(direction, q, k, softmax_scale)
+    found = dict.fromkeys(("forward", "backward"), _PORTABLE)
+    for way in found if fits and q.device.type == "cuda" else ():
+        asked = {"direction": way, "head_dim": head_dim, "causal": causal, "rows": heads * total_q}
+        if _table("packed routes", q.device).first(**asked, queries=total_q / sequences):
+            found[way] = name(way, q, k, softmax_scale)
+    return found
 
 
 def route(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: *Options) -> Route | _DecodingRoute:

@@ -35,7 +35,10 @@ class Tuned:
         """Read the times; every rule knows the corners."""
         self._rule = rule_of(run, [*measurements, *corners])
         self._cells = {cell: times for cell, times in _times(run, measurements).items() if _PORTABLE in times}
-        self._asked = {cell: _problem(*cell) for cell in self._cells}
+        self._asked = {
+            (case, mode, timing): problem.of_case(case, rule_file.DIRECTIONS[mode], rule_file.REGIMES[timing])
+            for case, mode, timing in self._cells
+        }
         self.cases = sorted({case for case, _, _ in self._cells}, key=repr)
 
     def of_half(self, seed: int) -> Losses:
@@ -75,10 +78,6 @@ def agreed(*rules: choice.Rule) -> tuple[str, bool]:
     tied = sum(a.keeps((b.implementation,)) and b.keeps((a.implementation,)) for a, b in differ)
     ties = f"{len(differ)} are decided differently, {tied} of them within ties (goal: all)"
     return f"Of {len(pairs)} problems that both tunes decide, {ties}.", bool(pairs) and tied == len(differ)
-
-
-def _problem(case: Case, mode: str, timing: str) -> problem.Problem:
-    return problem.of_case(case, rule_file.DIRECTIONS[mode], rule_file.REGIMES[timing])
 
 
 def _times(run: Run, measurements: Sequence[Measurement]) -> dict[Cell, dict[str, float]]:
