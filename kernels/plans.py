@@ -133,7 +133,7 @@ class SeenCalls(Decided[Any]):
 
     A guard is one C call. It holds for tensors with the classes, dtypes, devices, sizes and strides of the first call,
     whose gradients are wanted as then, in the same state of dispatch (autocast, inference mode, transforms of
-    torch.func, tracing). It ends the process for tensors without strides, so it is asked about `is_aligned` ones.
+    torch.func, tracing). It ends the process for tensors without strides: a key reads sizes, and `is_aligned` the rest.
     """
 
     def __init__(self) -> None:
@@ -160,11 +160,11 @@ class SeenCalls(Decided[Any]):
     def find(self, key: tuple[Any, ...], *tensors: Any) -> Seen | None:
         """Return what computes a call, to be expected after the last one; None if no such call was seen."""
         found = self.last.then if key == self.last.then.key else self.get(key, ())
-        if type(found) is tuple:
-            found = next((each for each in found if is_aligned(*tensors) and each.holds(*tensors)), None)
-        if found:
-            self.last.then = self.last = found
-        return found
+        for each in (found,) if type(found) is Seen else found if is_aligned(*tensors) else ():
+            if each.holds is None or each.holds(*tensors):
+                self.last.then = self.last = each
+                return each
+        return None
 
     def clear(self) -> None:
         super().clear()
@@ -174,7 +174,7 @@ class SeenCalls(Decided[Any]):
 def is_aligned(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None) -> bool:
     """Return whether a guard can be asked about tensors, whose addresses are multiples of 16 bytes."""
     try:
-        nested = q.is_nested or k.is_nested or v.is_nested or (mask is not None and mask.is_nested)
+        nested = v.is_nested or (mask is not None and mask.is_nested)
         return not (nested or (_address(q) | _address(k) | _address(v)) & 15)
     except NO_KEY:  # such as sparse ones
         return False
