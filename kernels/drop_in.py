@@ -126,7 +126,7 @@ def _replaced(
     if not _tracing():
         seen: Any = _SEEN.last.then
         try:
-            plain = seen.holds and seen.options == (dropout_p, is_causal, scale, enable_gqa)
+            plain = seen.holds and seen.options == (attn_mask is None, dropout_p, is_causal, scale, enable_gqa)
             plain = plain and not (query.is_nested or key.is_nested or value.is_nested)
             plain = plain and (attn_mask is None or not attn_mask.is_nested)
             if plain and not (_address(query) | _address(key) | _address(value)) & 15 and seen.holds(*tensors):
@@ -145,12 +145,12 @@ def _replaced(
         if seen and (seen.key or forward_ad._current_level < 0):
             seen.tally[0] += 1  # anything more would take as long as the rest where a program's code fills the caches
             return seen.attend(*tensors)
-    return _first(known, (dropout_p, is_causal, scale, enable_gqa), tensors)
+    return _first(known, (attn_mask is None, dropout_p, is_causal, scale, enable_gqa), tensors)
 
 
 def _first(known: Any, options: Any, tensors: Any) -> torch.Tensor:
     """Compute a call that was not seen before, and note what it was bound to."""
-    dropout_p, is_causal, scale, enable_gqa = options
+    _, dropout_p, is_causal, scale, enable_gqa = options
     given: dict[str, Any] = {"dropout_p": dropout_p, "is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
     given = {name: x for name, x in given.items() if x or (name == "scale" and x is not None)}  # parsing takes time
     attend: Callable[..., torch.Tensor] = partial(_ORIGINAL, **given) if given else _ORIGINAL
@@ -246,20 +246,16 @@ def _bound(
         named = registry.get(implementation)
         reason = named.reason_against_features(asked)
         return reason or registry.reason_against_tensors(implementation, *tensors, causal=causal, window_size=0), attend
-    if not (feature_calls.takes(*tensors, asked) if asked else _dispatched(*tensors, causal, scale)):
+    ruled = not (asked or torch.compiler.is_compiling()) and choice.anything_named(q.device)
+    takes = feature_calls.takes(*tensors, asked) if asked else routes.takes(*tensors)
+    if not (takes or (ruled and routes.route_of(*tensors, causal, 0, scale) is not None)):
         return "a device, dtype or width that no kernel of ours takes", attend
     if torch.compiler.is_compiling():
         return None, attend
     if asked:
         return (_FASTER if routes.left_to_pytorch(*tensors[:2], causal, 0, asked) else None), attend
     found = dispatch.bound(*tensors, causal, 0, scale)[0]
-    by_table = q.shape[2] > FEW_QUERIES and not choice.anything_named(q.device)
+    by_table = q.shape[2] > FEW_QUERIES and not ruled
     if torch_sdpa.is_pytorch(found) or (by_table and routes.left_to_pytorch(*tensors[:2], causal, 0, ("forward",))):
         return _FASTER, attend
     return None, attend if cut or not dispatch.same(tensors, (q, k, v)) else found
-
-
-def _dispatched(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, scale: float | None) -> bool:
-    """Return whether the dispatcher has more than PyTorch's function: a kernel of ours, or a rule."""
-    ruled = not torch.compiler.is_compiling() and choice.anything_named(q.device)
-    return routes.takes(q, k, v) or (ruled and routes.route_of(q, k, v, causal, 0, scale) is not None)
