@@ -119,7 +119,8 @@ def attend(
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     known: Any = None
     plain = attention is dispatch.attention and not _tracing()
-    if plain and (_ASKED.isdisjoint(asked) or _asks_nothing(asked)):
+    nothing = _ASKED.isdisjoint(asked) or not [x for x in map(asked.get, _ASKED) if x is not None and x is not False]
+    if plain and nothing:  # such as output_attentions=False
         sizes = query.shape, key.shape, query.dtype, query.requires_grad, _records()
         known = (type(module), *sizes, causal, dropout, scaling, sliding_window)
         if attention_mask is not None:
@@ -153,12 +154,6 @@ def attend(
         else:
             _SEEN.note(known, None, (query, key, value), found)
     return out, None
-
-
-def _asks_nothing(asked: dict[str, Any]) -> bool:
-    """Return whether a module asks for nothing more, as with output_attentions=False."""
-    found = [asked[name] for name in _ASKED.intersection(asked)]
-    return not [x for x in found if x is not None and x is not False]
 
 
 def describe_mask(
