@@ -36,21 +36,21 @@ def attention(
     (batch, num_heads, seqlen_q), with a gradient. Raises UnsupportedCase for tensors that do not belong together.
     """
     key: Any = None
-    options = causal, window_size, softmax_scale
     if not (features or _tracing()):
+        options = causal, window_size, softmax_scale, _records()
         try:
             seen: Any = _SEEN.last.then  # asked first, and without a call of `plans.is_aligned`
             plain = seen.options == options and not (q.is_nested or k.is_nested or v.is_nested)
             if plain and not (_address(q) | _address(k) | _address(v)) & 15 and seen.holds(q, k, v):
                 _SEEN.last = seen
             else:
-                key = (q.shape, k.shape, *options, _records())
+                key = (q.shape, k.shape, options)
                 seen = _SEEN.find(key, q, k, v)
         except NO_KEY:
             key = seen = None
         if seen:
             return seen.attend(q, k, v)
-    return _first(key, q, k, v, options, features)
+    return _first(key, q, k, v, (causal, window_size, softmax_scale), features)
 
 
 def _first(key: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: Any, features: dict[str, Any]) -> Any:
@@ -66,7 +66,7 @@ def _first(key: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options:
     attend, tensors = bound(q, k, v, *options)
     out = attend(*tensors)
     if key and same(tensors, (q, k, v)) and not torch._C._are_functorch_transforms_active():
-        _SEEN.note(key, options, tensors, attend)
+        _SEEN.note(key, key[-1], tensors, attend)
     return out
 
 

@@ -126,8 +126,8 @@ def _replaced(
     if not _tracing():
         seen: Any = _SEEN.last.then
         try:
-            plain = seen.holds and seen.options == (attn_mask is None, dropout_p, is_causal, scale, enable_gqa)
-            plain = plain and not (query.is_nested or key.is_nested or value.is_nested)
+            options = seen.holds and (attn_mask is None, _records(), dropout_p, is_causal, scale, enable_gqa)
+            plain = options and seen.options == options and not (query.is_nested or key.is_nested or value.is_nested)
             plain = plain and (attn_mask is None or not attn_mask.is_nested)
             if plain and not (_address(query) | _address(key) | _address(value)) & 15 and seen.holds(*tensors):
                 _SEEN.last = seen
@@ -145,12 +145,12 @@ def _replaced(
         if seen and (seen.key or forward_ad._current_level < 0):
             seen.tally[0] += 1  # anything more would take as long as the rest where a program's code fills the caches
             return seen.attend(*tensors)
-    return _first(known, (attn_mask is None, dropout_p, is_causal, scale, enable_gqa), tensors)
+    return _first(known, (attn_mask is None, _records(), dropout_p, is_causal, scale, enable_gqa), tensors)
 
 
 def _first(known: Any, options: Any, tensors: Any) -> torch.Tensor:
     """Compute a call that was not seen before, and note what it was bound to."""
-    _, dropout_p, is_causal, scale, enable_gqa = options
+    _, _, dropout_p, is_causal, scale, enable_gqa = options
     given: dict[str, Any] = {"dropout_p": dropout_p, "is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
     given = {name: x for name, x in given.items() if x or (name == "scale" and x is not None)}  # parsing takes time
     attend: Callable[..., torch.Tensor] = partial(_ORIGINAL, **given) if given else _ORIGINAL
