@@ -27,7 +27,7 @@ NAIVE, FLASH, MATH = "torch_naive", "torch_sdpa_flash", "torch_sdpa_math"
 
 def point(implementation: str, seqlen: int = 64, **changes: Any) -> dict[str, Any]:
     """Make a point of a rule for float32, causal, one sequence, two heads of 16."""
-    own = {name: changes.pop(name) for name in ("beaten", "evidence") if name in changes}
+    own = {name: changes.pop(name) for name in ("beaten", "evidence", "ratios") if name in changes}
     sizes = {"batch": 1, "num_heads": 2, "num_kv_heads": 2, "head_dim": 16, "head_dim_v": 16}
     found = {"dtype": "float32", "mask": "causal", "seqlen_q": seqlen, "seqlen_k": seqlen, **sizes, **changes}
     return {"problem": found, "implementation": implementation, **own}
@@ -120,6 +120,14 @@ def test_the_nearest_measured_problem_decides(user, ran) -> None:
     for seqlen in (24, 160, 4096):
         kernels.attention(*tensors(seqlen), causal=True)
     assert ran == [MATH, FLASH, FLASH]
+
+
+def test_neighbors_outvote_a_narrow_win_but_not_where_it_was_measured(user, ran) -> None:
+    narrow, wide = {MATH: 1.0, FLASH: 1.03, "torch_sdpa_auto": 1.2}, {FLASH: 1.0, MATH: 1.4, "torch_sdpa_auto": 1.1}
+    write(user, point(MATH, 128, ratios=narrow), point(FLASH, 64, ratios=wide), point(FLASH, 512, ratios=wide))
+    for seqlen in (128, 130):
+        kernels.attention(*tensors(seqlen), causal=True)
+    assert ran == [MATH, FLASH] and "128, head_dim 16 and its neighbors" in kernels.explain(*tensors(130), causal=True)
 
 
 def test_an_implementation_with_the_whole_matrix_is_not_used_beyond_what_was_measured(user, ran) -> None:
