@@ -142,8 +142,9 @@ def _experiments(options: argparse.Namespace) -> Iterator[MeasuredShare]:
         shipped = {folder.run_id: folder for folder in published_folders()}
         for name in [options.first] if options.first else tuned.SHIPPED:
             folder = shipped.get(name) or RunFolder.open(home(), name)
-            corners = shipped.get(f"{name.partition('-')[0]}-{CORNERS}")
-            words, reached = tuned.judged(folder.run(), folder.read()[0], corners.read()[0] if corners else ())
+            near = [x for x in shipped.values() if CORNERS in x.run_id and x.run().gpu_name == folder.run().gpu_name]
+            corners = [measurement for each in near for measurement in each.read()[0]]
+            words, reached = tuned.judged(folder.run(), folder.read()[0], corners)
             yield MeasuredShare(f"{name}: {words}", reached)
         return
     if options.experiment == "against":
