@@ -20,7 +20,7 @@ from torch.nn import functional
 from . import choice, dispatch, feature_calls, registry, routes
 from .attention import torch_sdpa  # imported now: within a context it would import the replacement
 from .features import Features
-from .plans import NO_KEY, SeenCalls
+from .plans import NO_KEY, Seen, SeenCalls
 from .problem import FEW_QUERIES
 from .registry import UnsupportedCase
 
@@ -172,7 +172,7 @@ def _first(known: Any, options: Any, tensors: Any) -> torch.Tensor:
     else:
         out = attend(*tensors)
     if known and reason in _LEFT and not mode and not (reason == _FASTER and choice.anything_named(tensors[0].device)):
-        _SEEN.pass_on(known, attend, tally)
+        _SEEN.remember(known, Seen(attend, tally, known))
     elif known and not mode:  # a rule may ask for strides too
         _SEEN.note(known, options, tensors, attend, tally)
     return out

@@ -153,10 +153,6 @@ class SeenCalls(Decided[Any]):
             self.remember(key, (entry, *others[:_ENTRIES]))
             self.last.then = self.last = entry
 
-    def pass_on(self, key: tuple[Any, ...], attend: Any, tally: Any = None) -> None:
-        """Leave all calls with a key to PyTorch's function."""
-        self.remember(key, Seen(attend, tally, key))
-
     def find(self, key: tuple[Any, ...], *tensors: Any) -> Seen | None:
         """Return what computes a call, to be expected after the last one; None if no such call was seen."""
         found = self.last.then if key == self.last.then.key else self.get(key, ())

@@ -150,7 +150,7 @@ def attend(
             _DERIVED[attention_mask][known] = partial(_by_pytorch, scale=scaling, attn_mask=bias, **features)
     elif known and (found := call.bound()):
         if torch_sdpa.is_pytorch(found) and not choice.anything_named(query.device):
-            _SEEN.pass_on(known, found)
+            _SEEN.remember(known, plans.Seen(found, None, known))
         else:
             _SEEN.note(known, None, (query, key, value), found)
     return out, None

@@ -35,10 +35,8 @@ class Tuned:
         """Read the times; every rule knows the corners."""
         self._rule = rule_of(run, [*measurements, *corners])
         self._cells = {cell: times for cell, times in _times(run, measurements).items() if _PORTABLE in times}
-        self._asked = {
-            (case, mode, timing): problem.of_case(case, rule_file.DIRECTIONS[mode], rule_file.REGIMES[timing])
-            for case, mode, timing in self._cells
-        }
+        ways, regimes = rule_file.DIRECTIONS, rule_file.REGIMES
+        self._asked = {x: problem.of_case(x[0], ways[x[1]], regimes[x[2]]) for x in self._cells}
         self.cases = sorted({case for case, _, _ in self._cells}, key=repr)
 
     def of_half(self, seed: int) -> Losses:
