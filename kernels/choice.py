@@ -26,7 +26,7 @@ from .problem import TRAINING, Chip, Problem
 FORMAT, VERSION = "attnbench rule", 1
 SHIPPED = Path(__file__).parent / "tuned"
 FOLDER, IMPLEMENTATION = "ATTNBENCH_RULES", "ATTNBENCH_ATTENTION"  # environment variables
-_NEIGHBORS, _NEAR, _MARGIN = 6, 0.2, 0.02  # how many decide, the distance that halves a weight, what a winner gains
+_NEIGHBORS, _NEAR, _MARGIN = 6, 0.1, 0.02  # how many decide, the distance that quarters a weight, what a winner gains
 DEFAULT = "default"  # as an implementation's name: the built-in tables
 _WARNED: set[str] = set()
 
@@ -68,7 +68,7 @@ class Rule:
         known = set.intersection(*(set(self.points[at].behind) for _, at in ranked))
         if not least or point.implementation not in known:
             return least, point
-        shares = [(1 / (distance + _NEAR), self.points[at].behind) for distance, at in ranked]
+        shares = [((distance + _NEAR) ** -2, self.points[at].behind) for distance, at in ranked]
         costs = {name: sum(share * behind[name] for share, behind in shares) for name in known}
         best, whole = min(costs, key=lambda name: (costs[name], name)), sum(share for share, _ in shares)
         beaten = tuple(name for name in known if costs[name] > costs[best] + whole * math.log(1 + _MARGIN))
