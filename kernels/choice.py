@@ -12,7 +12,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from .problem import TRAINING, Chip, Problem
 FORMAT, VERSION = "attnbench rule", 1
 SHIPPED = Path(__file__).parent / "tuned"
 FOLDER, IMPLEMENTATION = "ATTNBENCH_RULES", "ATTNBENCH_ATTENTION"  # environment variables
+_NEIGHBORS, _NEAR, _MARGIN = 6, 0.1, 0.02  # how many decide, the distance that quarters a weight, what a winner gains
 DEFAULT = "default"  # as an implementation's name: the built-in tables
 _WARNED: set[str] = set()
 
@@ -38,6 +39,7 @@ class Measured:
     implementation: str
     beaten: tuple[str, ...] | None  # certainly slower by more than 2 %; None: every other one
     evidence: Mapping[str, Any]
+    behind: Mapping[str, float] = field(default_factory=dict)  # logarithms of times over the least, by implementation
 
     def keeps(self, today: Iterable[str]) -> bool:
         """Return whether the built-in choice stays: it won, it ties, or it was not measured."""
@@ -54,10 +56,23 @@ class Rule:
     source: str
 
     def nearest(self, problem: Problem) -> tuple[float, Measured] | None:
-        """Return the distance and the nearest measured problem of the same class; None if there is none."""
+        """Return the distance and the nearest measured problem of the same class; None if there is none.
+
+        What it names for another problem is the fastest in the mean over it and its neighbors, the near ones first.
+        """
         found = ((problem.distance(point.problem), at) for at, point in enumerate(self.points))
-        least = min(((distance, at) for distance, at in found if distance is not None), default=None)
-        return None if least is None else (least[0], self.points[least[1]])
+        ranked = sorted((distance, at) for distance, at in found if distance is not None)[:_NEIGHBORS]
+        if not ranked:
+            return None
+        least, point = ranked[0][0], self.points[ranked[0][1]]
+        known = set.intersection(*(set(self.points[at].behind) for _, at in ranked))
+        if not least or point.implementation not in known:
+            return least, point
+        shares = [((distance + _NEAR) ** -2, self.points[at].behind) for distance, at in ranked]
+        costs = {name: sum(share * behind[name] for share, behind in shares) for name in known}
+        best, whole = min(costs, key=lambda name: (costs[name], name)), sum(share for share, _ in shares)
+        beaten = tuple(name for name in known if costs[name] > costs[best] + whole * math.log(1 + _MARGIN))
+        return least, replace(point, implementation=best, beaten=beaten)
 
 
 @dataclass(frozen=True)
@@ -92,7 +107,8 @@ def decide(device: torch.device, problem: Problem, today: tuple[str, ...]) -> De
 def _by_rule(
     device: torch.device, problem: Problem, today: tuple[str, ...], rule: Rule, distance: float, point: Measured
 ) -> Decision:
-    place = f"{rule.source} {rule.path}, measured at {point.problem.words} (distance {distance:.2g})"
+    near = " and its neighbors" if distance and point.behind else ""
+    place = f"{rule.source} {rule.path}, measured at {point.problem.words}{near} (distance {distance:.2g})"
     if point.keeps(today):
         return Decision(None, f"built-in choice, which is not beaten in {place}")
     reason = _reason_against(point.implementation, device, problem, f"The rule {rule.path}")
@@ -227,7 +243,9 @@ def _point(record: Mapping[str, Any]) -> Measured:
     if not isinstance(name, str) or not isinstance(beaten, (list, type(None))):
         raise TypeError(f"an implementation is a name and beaten ones are a list, not {name!r} and {beaten!r}")
     evidence = dict(record.get("evidence") or {})
-    return Measured(problems.of_record(record["problem"]), name, None if beaten is None else tuple(beaten), evidence)
+    behind = {other: math.log(ratio) for other, ratio in (record.get("ratios") or {}).items()}
+    told = None if beaten is None else tuple(beaten), evidence, behind
+    return Measured(problems.of_record(record["problem"]), name, *told)
 
 
 def file_name(gpu: str) -> str:

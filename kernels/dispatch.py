@@ -15,6 +15,7 @@ from .plans import NO_KEY, Options
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _SEEN = plans.SeenCalls()
 _records, _address = torch.is_grad_enabled, torch.Tensor.data_ptr
+_tracing = torch.compiler.is_dynamo_compiling
 
 
 def attention(
@@ -35,16 +36,20 @@ def attention(
     (batch, num_heads, seqlen_q), with a gradient. Raises UnsupportedCase for tensors that do not belong together.
     """
     key: Any = None
-    if not (features or torch.compiler.is_dynamo_compiling()):
+    if not (features or _tracing()):
+        options = causal, window_size, softmax_scale, _records()
         try:
-            unaligned = (_address(q) | _address(k) | _address(v)) & 15
-            key = (q.shape, k.shape, v.is_nested, causal, window_size, softmax_scale, _records(), unaligned)
-            seen = _SEEN.get(key, ())
+            seen: Any = _SEEN.last.then  # asked first, and without a call of `plans.is_aligned`
+            plain = seen.options == options and not (q.is_nested or k.is_nested or v.is_nested)
+            if plain and not (_address(q) | _address(k) | _address(v)) & 15 and seen.holds(q, k, v):
+                _SEEN.last = seen
+            else:
+                key = (q.shape, k.shape, options)
+                seen = _SEEN.find(key, q, k, v)
         except NO_KEY:
-            key, seen = None, ()
-        for holds, attend in seen:
-            if holds(q, k, v):
-                return attend(q, k, v)
+            key = seen = None
+        if seen:
+            return seen.attend(q, k, v)
     return _first(key, q, k, v, (causal, window_size, softmax_scale), features)
 
 
@@ -60,8 +65,8 @@ def _first(key: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options:
         return traced(q, k, v, *options)
     attend, tensors = bound(q, k, v, *options)
     out = attend(*tensors)
-    if key and not key[-1] and same(tensors, (q, k, v)) and not torch._C._are_functorch_transforms_active():
-        _SEEN.note(key, tensors, attend)
+    if key and same(tensors, (q, k, v)) and not torch._C._are_functorch_transforms_active():
+        _SEEN.note(key, key[-1], tensors, attend)
     return out
 
 

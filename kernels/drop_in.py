@@ -7,10 +7,10 @@ first one replaces the function and the last one restores it. A function that wa
 """
 
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from torch.nn import functional
 from . import choice, dispatch, feature_calls, registry, routes
 from .attention import torch_sdpa  # imported now: within a context it would import the replacement
 from .features import Features
-from .plans import NO_KEY, PassedOn, SeenCalls, is_aligned
+from .plans import NO_KEY, Seen, SeenCalls
 from .problem import FEW_QUERIES
 from .registry import UnsupportedCase
 
@@ -28,7 +28,8 @@ _ORIGINAL = functional.scaled_dot_product_attention
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _LEFT = _FASTER, _LEARNED = ("calls that PyTorch computes faster, by a rule or a table", "a mask that wants a gradient")
 _SEEN = _NOTHING = SeenCalls()  # of the implementation in effect; nothing is noted where there is none
-_records, _tracing = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
+_SEEN_BY: defaultdict[str | None, SeenCalls] = defaultdict(SeenCalls)  # by implementation
+_records, _tracing, _address = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling, torch.Tensor.data_ptr
 _TALLIES: dict[str | None, list[int]] = {}  # how many calls: None, of ours; else left to PyTorch, by reason
 
 
@@ -103,15 +104,10 @@ def observe(around: Callable[[Callable[..., Any]], Callable[..., Any]] | None) -
 def _install(opening: bool) -> None:
     """Put in place what the open contexts need; later, leave what another package has put there alone."""
     global _SEEN
-    _SEEN = _seen_by(_OPEN[-1].implementation) if _OPEN else _NOTHING
+    _SEEN = _SEEN_BY[_OPEN[-1].implementation] if _OPEN else _NOTHING
     found = functional.scaled_dot_product_attention
     if opening or found is _replaced or hasattr(found, "__wrapped__") and found.__wrapped__ is _replaced:
         functional.scaled_dot_product_attention = _OBSERVED or (_replaced if _OPEN else _ORIGINAL)
-
-
-@cache
-def _seen_by(implementation: str | None) -> SeenCalls:
-    return SeenCalls()
 
 
 def _replaced(
@@ -128,33 +124,33 @@ def _replaced(
     tensors: Any = (query, key, value) if attn_mask is None else (query, key, value, attn_mask)
     known: Any = None
     if not _tracing():
-        seen = _SEEN
+        seen: Any = _SEEN.last.then
         try:
-            known = (
-                query.shape, key.shape, query.dtype, query.requires_grad, _records(), dropout_p, is_causal, scale,
-                enable_gqa, None if attn_mask is None else attn_mask.requires_grad,
-            )  # fmt: skip
-            passed = seen.last.then
-            if known == passed.key:
-                seen.last = passed
+            options = seen.holds and (attn_mask is None, _records(), dropout_p, is_causal, scale, enable_gqa)
+            plain = options and seen.options == options and not (query.is_nested or key.is_nested or value.is_nested)
+            plain = plain and (attn_mask is None or not attn_mask.is_nested)
+            if plain and not (_address(query) | _address(key) | _address(value)) & 15 and seen.holds(*tensors):
+                _SEEN.last = seen
             else:
-                passed = seen.passed_on(known)
+                known = (
+                    query.shape, key.shape, query.dtype, query.requires_grad, _records(), dropout_p, is_causal, scale,
+                    enable_gqa, None if attn_mask is None else attn_mask.requires_grad,
+                )  # fmt: skip
+                if known == seen.key:
+                    _SEEN.last = seen
+                else:
+                    seen = _SEEN.find(known, *tensors)
         except NO_KEY:
-            known = passed = None
-        if passed:
-            passed.tally[0] += 1  # anything more would take as long as the rest where a program's code fills the caches
-            return passed.attend(*tensors)
-        for holds, attend, tally in seen.get(known, ()):
-            if is_aligned(*tensors) and holds(*tensors) and forward_ad._current_level < 0:
-                tally[0] += 1
-                return attend(*tensors)
-    return _first(known, tensors, dropout_p, is_causal, scale, enable_gqa)
+            known = seen = None
+        if seen and (seen.key or forward_ad._current_level < 0):
+            seen.tally[0] += 1  # anything more would take as long as the rest where a program's code fills the caches
+            return seen.attend(*tensors)
+    return _first(known, (attn_mask is None, _records(), dropout_p, is_causal, scale, enable_gqa), tensors)
 
 
-def _first(
-    known: Any, tensors: Any, dropout_p: float, is_causal: bool, scale: float | None, enable_gqa: bool
-) -> torch.Tensor:
+def _first(known: Any, options: Any, tensors: Any) -> torch.Tensor:
     """Compute a call that was not seen before, and note what it was bound to."""
+    _, _, dropout_p, is_causal, scale, enable_gqa = options
     given: dict[str, Any] = {"dropout_p": dropout_p, "is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
     given = {name: x for name, x in given.items() if x or (name == "scale" and x is not None)}  # parsing takes time
     attend: Callable[..., torch.Tensor] = partial(_ORIGINAL, **given) if given else _ORIGINAL
@@ -176,9 +172,9 @@ def _first(
     else:
         out = attend(*tensors)
     if known and reason in _LEFT and not mode and not (reason == _FASTER and choice.anything_named(tensors[0].device)):
-        _SEEN.remember(known, PassedOn(known, attend, tally))
-    elif known and not mode and is_aligned(*tensors):  # a rule may ask for strides too
-        _SEEN.note(known, tensors, attend, tally)
+        _SEEN.remember(known, Seen(attend, tally, known))
+    elif known and not mode:  # a rule may ask for strides too
+        _SEEN.note(known, options, tensors, attend, tally)
     return out
 
 
@@ -250,20 +246,16 @@ def _bound(
         named = registry.get(implementation)
         reason = named.reason_against_features(asked)
         return reason or registry.reason_against_tensors(implementation, *tensors, causal=causal, window_size=0), attend
-    if not (feature_calls.takes(*tensors, asked) if asked else _dispatched(*tensors, causal, scale)):
+    ruled = not (asked or torch.compiler.is_compiling()) and choice.anything_named(q.device)
+    takes = feature_calls.takes(*tensors, asked) if asked else routes.takes(*tensors)
+    if not (takes or (ruled and routes.route_of(*tensors, causal, 0, scale) is not None)):
         return "a device, dtype or width that no kernel of ours takes", attend
     if torch.compiler.is_compiling():
         return None, attend
     if asked:
         return (_FASTER if routes.left_to_pytorch(*tensors[:2], causal, 0, asked) else None), attend
     found = dispatch.bound(*tensors, causal, 0, scale)[0]
-    by_table = q.shape[2] > FEW_QUERIES and not choice.anything_named(q.device)
+    by_table = q.shape[2] > FEW_QUERIES and not ruled
     if torch_sdpa.is_pytorch(found) or (by_table and routes.left_to_pytorch(*tensors[:2], causal, 0, ("forward",))):
         return _FASTER, attend
     return None, attend if cut or not dispatch.same(tensors, (q, k, v)) else found
-
-
-def _dispatched(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, scale: float | None) -> bool:
-    """Return whether the dispatcher has more than PyTorch's function: a kernel of ours, or a rule."""
-    ruled = not torch.compiler.is_compiling() and choice.anything_named(q.device)
-    return routes.takes(q, k, v) or (ruled and routes.route_of(q, k, v, causal, 0, scale) is not None)

@@ -112,9 +112,8 @@ def get(name: str) -> Implementation:
     if form is None:
         raise KeyError(name)
     of_base = registry.get(base, LEVELS[base])
-    attend: Any = _ByForm(name, form)
-    if of_base.level == "decode":
-        attend = partial(of_base.attention, form=form)
+    by_plan = partial(_attend, made=plans.PlanCache())
+    attend = partial(of_base.attention if of_base.level == "decode" else by_plan, form=form)
     refuses = partial(_refuses, name, form, of_base)
     return replace(of_base, name=name, attention=attend, features=(), colour=None, refuses=refuses)
 
@@ -123,8 +122,7 @@ def named(name: str) -> tuple[tables.Form, ...]:
     """Return the form of an implementation's name; none for one that is no form. Raises KeyError."""
     if "[" not in name:
         return ()
-    attend = get(name).attention
-    return (attend.form if isinstance(attend, _ByForm) else attend.keywords["form"],)
+    return (get(name).attention.keywords["form"],)
 
 
 def _every(base: str) -> Iterator[tables.Form]:
@@ -147,17 +145,12 @@ def _refuses(name: str, form: tables.Form, base: Implementation, case: Attention
     return base.refuses(case, device) if base.refuses else None
 
 
-class _ByForm:
-    """Attention by plans that take a form."""
-
-    def __init__(self, name: str, form: tables.Form) -> None:
-        self.name, self.form = name, form
-        self._plans: plans.PlanCache[Any] = plans.PlanCache()
-
-    def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **masks: Any) -> torch.Tensor:
-        options = (masks.get("causal", False), masks.get("window_size", 0), masks.get("softmax_scale"))
-        key = plans.plan_key(q, k, v, options)
-        plan = self._plans.get(key)
-        if plan is None:
-            plan = self._plans.remember(key, routes.route_by_name(self.name, q, k, v, *options))
-        return plans.attend(plan, q, k, v)
+def _attend(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, form: tables.Form, made: plans.PlanCache[Any], **masks: Any
+) -> torch.Tensor:
+    """Compute attention by plans that take a form."""
+    options = (masks.get("causal", False), masks.get("window_size", 0), masks.get("softmax_scale"))
+    name = f"{form.table.split()[0]}[{form.text}]"
+    key = plans.plan_key(q, k, v, options)
+    plan = made.get(key) or made.remember(key, routes.route_by_name(name, q, k, v, *options))
+    return plans.attend(plan, q, k, v)

@@ -114,50 +114,57 @@ class Decided(PlanCache[P]):
     """Plans and choices that rules decide, which `kernels.routes.forget` forgets."""
 
 
-class PassedOn:
-    """What computes every call with a key, by PyTorch's function, which is right whatever else the tensors are.
+class Seen:
+    """What computes calls that were seen before: `holds` is a guard for their tensors, which have these options.
 
-    `then` is the one that followed last time: to compare one key takes half the time of a look-up.
+    Without a guard PyTorch's function computes every call with the key, which is right whatever else the tensors are.
+    `then` is what followed last time: to ask it first takes half the time of a look-up.
     """
 
-    __slots__ = ("attend", "key", "tally", "then")
+    __slots__ = ("attend", "holds", "key", "options", "tally", "then")
 
-    def __init__(self, key: tuple[Any, ...] = (), attend: Any = None, tally: Any = None) -> None:
-        self.key, self.attend, self.tally, self.then = key, attend, tally, self
+    def __init__(self, attend: Any = None, tally: Any = None, key: Any = None, holds: Any = None, options: Any = None):
+        self.attend, self.tally, self.key = attend, tally, key
+        self.holds, self.options, self.then = holds, options, self
 
 
 class SeenCalls(Decided[Any]):
-    """What calls ran that were seen before, by a key of sizes and options: entries that begin with a guard.
+    """What calls ran that were seen before, by a key of sizes and options; `last` is the one used last.
 
     A guard is one C call. It holds for tensors with the classes, dtypes, devices, sizes and strides of the first call,
     whose gradients are wanted as then, in the same state of dispatch (autocast, inference mode, transforms of
-    torch.func, tracing). It ends the process for tensors without strides, so a key must read sizes and addresses first.
-    Calls that are passed on to PyTorch need no guard: a key has one `PassedOn`, and `last` is the one used last.
+    torch.func, tracing). It ends the process for tensors without strides: a key reads sizes, and `is_aligned` the rest.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.last = PassedOn()
+        self.last = Seen()
 
-    def note(self, key: tuple[Any, ...], tensors: Sequence[torch.Tensor], *what: Any) -> None:
-        """Keep an entry, as the first one of its key, where a guard can hold."""
+    def note(
+        self, key: tuple[Any, ...], options: Any, tensors: Sequence[torch.Tensor], attend: Any, tally: Any = None
+    ) -> None:
+        """Keep what computes such calls, as the first one of its key, where a guard can hold."""
+        if not is_aligned(*tensors):
+            return
         guard = TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
         others = self.get(key, ())
         if guard.check(*tensors) and type(others) is tuple:  # no guard holds for one tensor in two places
-            self.remember(key, ((guard.check, *what), *others[:_ENTRIES]))
+            entry = Seen(attend, tally, None, guard.check, options)
+            self.remember(key, (entry, *others[:_ENTRIES]))
+            self.last.then = self.last = entry
 
-    def passed_on(self, key: tuple[Any, ...]) -> PassedOn | None:
-        """Return what passes calls with a key on, to be expected after the last one; None: they are not passed on."""
-        expected = self.last.then
-        found: Any = expected if key == expected.key else self.get(key)
-        if type(found) is not PassedOn:
-            return None
-        self.last.then = self.last = found
-        return found
+    def find(self, key: tuple[Any, ...], *tensors: Any) -> Seen | None:
+        """Return what computes a call, to be expected after the last one; None if no such call was seen."""
+        found = self.last.then if key == self.last.then.key else self.get(key, ())
+        for each in (found,) if type(found) is Seen else found if is_aligned(*tensors) else ():
+            if each.holds is None or each.holds(*tensors):
+                self.last.then = self.last = each
+                return each
+        return None
 
     def clear(self) -> None:
         super().clear()
-        self.last = PassedOn()
+        self.last = Seen()
 
 
 def is_aligned(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None) -> bool:

@@ -250,9 +250,8 @@ def _decided(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -
         named[TRAINING] = partial(_sdpa, options, "auto")
     if TRAINING not in named and q.dim() == k.dim() == 4 and k.shape[2] == 1:
         named[TRAINING] = partial(_defined, options)
-    if named:
-        return Ruled(named, lambda *x: _by_tables(*x, *options), lambda *x: without_ours(*x, *options))
-    return _by_tables(q, k, v, *options)
+    by_tables = lambda *x: route(*x, *options) if _ours(*x, options[2]) else None  # noqa: E731
+    return Ruled(named, by_tables, lambda *x: without_ours(*x, *options)) if named else by_tables(q, k, v)
 
 
 def _defined(options: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Attend:
@@ -261,10 +260,6 @@ def _defined(options: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) ->
 
     check_inputs("kernels.attention", q, k, k, (*DTYPES, torch.float64), q.shape[3])
     return partial(features.attention, features=features.Features(), **_by_name(*options))
-
-
-def _by_tables(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> Route | _DecodingRoute | None:
-    return route(q, k, v, *options) if _ours(q, k, v, options[2]) else None
 
 
 def _ours(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: float | None) -> bool:
@@ -318,21 +313,15 @@ def packed_names(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sequences: i
 
     `masks`: causal, window_size and softmax_scale.
     """
-    return {way: _packed_name(way, q, k, v, sequences, masks) for way in ("forward", "backward")}
-
-
-def _packed_name(
-    direction: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sequences: int, masks: Masks
-) -> str:
     causal, window_size, softmax_scale = masks
     _, heads, total_q, head_dim = q.shape
     fits = head_dim == v.shape[3] and head_dim % 8 == 0 and k.shape[2] > 0 and not window_size and sequences > 0
-    asked = {"direction": direction, "head_dim": head_dim, "causal": causal, "rows": heads * total_q}
-    if q.device.type != "cuda" or not fits:
-        return _PORTABLE
-    if not _table("packed routes", q.device).first(**asked, queries=total_q / sequences):
-        return _PORTABLE
-    return name(direction, q, k, softmax_scale)
+    found = dict.fromkeys(("forward", "backward"), _PORTABLE)
+    for way in found if fits and q.device.type == "cuda" else ():
+        asked = {"direction": way, "head_dim": head_dim, "causal": causal, "rows": heads * total_q}
+        if _table("packed routes", q.device).first(**asked, queries=total_q / sequences):
+            found[way] = name(way, q, k, softmax_scale)
+    return found
 
 
 def route(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: *Options) -> Route | _DecodingRoute:

@@ -119,17 +119,15 @@ def attend(
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     known: Any = None
     plain = attention is dispatch.attention and not _tracing()
-    if plain and (_ASKED.isdisjoint(asked) or _asks_nothing(asked)):
+    nothing = _ASKED.isdisjoint(asked) or not [x for x in map(asked.get, _ASKED) if x is not None and x is not False]
+    if plain and nothing:  # such as output_attentions=False
         sizes = query.shape, key.shape, query.dtype, query.requires_grad, _records()
         known = (type(module), *sizes, causal, dropout, scaling, sliding_window)
         if attention_mask is not None:
             if passed := _DERIVED.get(attention_mask, {}).get(known):
                 return passed(query, key, value).transpose(1, 2).contiguous(), None
-        elif passed := _SEEN.passed_on(known):
-            return passed.attend(query, key, value).transpose(1, 2).contiguous(), None
-        for holds, ours in _SEEN.get(known, ()) if attention_mask is None else ():
-            if plans.is_aligned(query, key, value) and holds(query, key, value):
-                return ours(query, key, value).transpose(1, 2).contiguous(), None
+        elif seen := _SEEN.find(known, query, key, value):
+            return seen.attend(query, key, value).transpose(1, 2).contiguous(), None
     named = {name: asked[name] for name in asked if name in _ASKED and asked[name] is not None}
     _refuse(named, type(module))
     if query.shape[0] < key.shape[0]:  # learned queries, the same for all sequences
@@ -152,16 +150,10 @@ def attend(
             _DERIVED[attention_mask][known] = partial(_by_pytorch, scale=scaling, attn_mask=bias, **features)
     elif known and (found := call.bound()):
         if torch_sdpa.is_pytorch(found) and not choice.anything_named(query.device):
-            _SEEN.remember(known, plans.PassedOn(known, found))
-        elif plans.is_aligned(query, key, value):  # a rule may ask for strides, too
-            _SEEN.note(known, (query, key, value), found)
+            _SEEN.remember(known, plans.Seen(found, None, known))
+        else:
+            _SEEN.note(known, None, (query, key, value), found)
     return out, None
-
-
-def _asks_nothing(asked: dict[str, Any]) -> bool:
-    """Return whether a module asks for nothing more, as with output_attentions=False."""
-    found = [asked[name] for name in _ASKED.intersection(asked)]
-    return not [x for x in found if x is not None and x is not False]
 
 
 def describe_mask(

@@ -420,7 +420,7 @@ def _budget(job: Job, signalled: Callable[[], bool], options: argparse.Namespace
     try:
         yield lambda: signalled() or time.monotonic() >= ends
     except Cancelled as cancelled:
-        if time.monotonic() >= ends and not signalled():
+        if cancelled.args and time.monotonic() >= ends and not signalled():
             folder = RunFolder.open(home(), cancelled.args[0])
             state = folder.read_state()
             left = f"{state.done} of {state.total} cells" if state else "a part"

@@ -18,6 +18,7 @@ from runner.sweeps.given import MAX_CASES, GivenSweep
 
 TILES = "tiles"  # in place of a name: `kernels.forms.TILES`
 NAME = "tune"  # of the sweep: a run of it installs its rule when it ends
+CORNERS = "corners"  # a sweep of shapes that a rule of sweeps holds in addition, near to any call
 QUICK_S = 600.0  # after which --quick stops and keeps what it has; all levels share it
 _MODES = {"op": ("fwd", "fwd_bwd"), "decode": ("decode",)}  # by level
 
@@ -43,6 +44,7 @@ def sweep_of(programs: Iterable[Program], names: Iterable[str], tiles: bool) -> 
     """
     sweeps = [get(name) for name in names]
     level = next((sweep.level for sweep in sweeps), "op")
+    sweeps += [get(CORNERS)] if sweeps and level == "op" else []
     weights: Counter[Case] = Counter()
     modes: set[str] = set()
     left: list[str] = []

@@ -134,7 +134,8 @@ def _advice(
     if not decided:
         return None
     times = [{str(o.winner): 1.0, **{rival.name: rival.ratio for rival in o.rivals}} for o in decided]
-    behind = {name: _behind(times, name, baseline) for name in {name for ratios in times for name in ratios}}
+    every = {name for ratios in times for name in ratios}
+    behind = {name: [x.get(name, x.get(baseline or "", max(x.values()))) for x in times] for name in every}
     best = _least(behind)
     backends = {name: ratios for name, ratios in behind.items() if name in BACKENDS}
     backend = _least(backends) if backends else None
@@ -157,11 +158,6 @@ def _advice(
         backend_behind=geometric_mean(backends[backend]) if backend else None,
         runs=tuple(sorted({c.measurement.run_id for c in contenders})),
     )
-
-
-def _behind(times: Sequence[dict[str, float]], name: str, baseline: str | None) -> list[float]:
-    """Return its time over the fastest's for each case; the baseline or the slowest replaces a missing time."""
-    return [ratios.get(name, ratios.get(baseline or "", max(ratios.values()))) for ratios in times]
 
 
 def _least(behind: dict[str, list[float]]) -> str:

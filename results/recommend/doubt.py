@@ -26,7 +26,9 @@ def doubts(store: Store, measurements: Iterable[Measurement]) -> dict[str, str]:
     rows = list(measurements)
     wanted = sorted({row.run_id for row in rows if row.status is Status.OK})
     facts = store.rows(f"SELECT {', '.join(_FACTS)} FROM runs WHERE run_id IN ?", [wanted]) if wanted else []
-    return doubts_of(map(_run, facts), rows)
+    found = (dict(zip(_FACTS, row, strict=True)) for row in facts)
+    runs = (Run(**of | {"implementations": json.loads(of["implementations"] or "null")}) for of in found)
+    return doubts_of(runs, rows)
 
 
 def doubts_of(runs: Iterable[Run], measurements: Iterable[Measurement]) -> dict[str, str]:
@@ -35,8 +37,3 @@ def doubts_of(runs: Iterable[Run], measurements: Iterable[Measurement]) -> dict[
     numbers = Numbers((run, [row for row in rows if row.run_id == run.run_id]) for run in runs)
     rules = (rule for rule in CHECKS if rule.name in _OF_ONE_ROW)
     return {about[0].measurement_id: words for rule in rules for about, words in rule.look(numbers, *rule.more)}
-
-
-def _run(row: tuple) -> Run:
-    facts = dict(zip(_FACTS, row, strict=True))
-    return Run(**facts | {"implementations": json.loads(facts["implementations"] or "null")})

@@ -1,6 +1,6 @@
 """Winners of stored results: the contests of a slice, decided by `results.recommend.contest`, and the maps of them."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -98,7 +98,10 @@ def _contests(store: Store, filters: Filters) -> Iterator[Contest]:
     said = of_rows(store, level_in(filters).name)
     precision = cache(lambda name, run_id: facts_of(name, said, run_id).precision)
     for row in rows:
-        contender = _contender(dict(zip(names, row, strict=True)), precision)
+        said_of = dict(zip(names, row, strict=True))
+        of_run = {name: said_of.pop(name) for name in _FACTS}
+        of_run["precision"] = precision(said_of["implementation"], said_of["run_id"])
+        contender = Contender(measurement_of(said_of), **of_run)
         if contest and _first(contest).measurement.case != contender.measurement.case:
             yield contest
             contest = {}
@@ -109,11 +112,6 @@ def _contests(store: Store, filters: Filters) -> Iterator[Contest]:
 
 def _first(contest: Contest) -> Contender:
     return next(iter(contest.values()))
-
-
-def _contender(row: dict[str, Any], precision: Callable[[str, str], str | None]) -> Contender:
-    of_run = {name: row.pop(name) for name in _FACTS}
-    return Contender(measurement_of(row), **of_run, precision=precision(row["implementation"], row["run_id"]))
 
 
 def measurement_of(row: Mapping[str, Any]) -> Measurement:

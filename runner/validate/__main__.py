@@ -47,6 +47,7 @@ from runner.supervise.worker_handle import COMMAND
 from runner.sweeps import SweepError
 from runner.sweeps.declared import SweepFile
 from runner.sweeps.op import OpSweep
+from runner.tune import CORNERS
 from runner.validate import planted, tuned
 from runner.validate.slow_worker import VARIABLE, key_of
 
@@ -138,9 +139,12 @@ def _experiments(options: argparse.Namespace) -> Iterator[MeasuredShare]:
         yield MeasuredShare(*tuned.agreed(*(tuned.rule_of(each.run, each.measurements) for each in tunes)))
         return
     if options.experiment == "tune":
+        shipped = {folder.run_id: folder for folder in published_folders()}
         for name in [options.first] if options.first else tuned.SHIPPED:
-            folder = {x.run_id: x for x in published_folders()}.get(name) or RunFolder.open(home(), name)
-            words, reached = tuned.judged(folder.run(), folder.read()[0])
+            folder = shipped.get(name) or RunFolder.open(home(), name)
+            near = [x for x in shipped.values() if CORNERS in x.run_id and x.run().gpu_name == folder.run().gpu_name]
+            corners = [measurement for each in near for measurement in each.read()[0]]
+            words, reached = tuned.judged(folder.run(), folder.read()[0], corners)
             yield MeasuredShare(f"{name}: {words}", reached)
         return
     if options.experiment == "against":

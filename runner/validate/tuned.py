@@ -1,9 +1,9 @@
 """What a tune is worth on shapes that it has not seen: `python -m runner.validate tune [--first RUN]`.
 
-A random half of the cases of a run makes a rule as `runner tune` does, with the portable kernels as the built-in
-choice, as on a chip without a record. The other half is decided by that rule: its loss is the time of what the rule
-names over that of the fastest correct implementation. Each case decided by a rule of all others shows what the missing
-half costs.
+A random half of the cases of a run makes a rule as `runner tune` does, together with the sweep of corners if the same
+GPU has it, and with the portable kernels as the built-in choice, as on a chip without a record. The other half is
+decided by that rule: its loss is the time of what the rule names over that of the fastest correct implementation. Each
+case decided by a rule of all others shows what the missing half costs.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ Losses = dict[Cell, tuple[str, float]]  # the named implementation, and its time
 class Tuned:
     """The cells of a run, and the rule of any of its cases. Raises RuleError if no rule follows from all of them."""
 
-    def __init__(self, run: Run, measurements: Sequence[Measurement]) -> None:
-        """Read the times."""
-        self._rule = rule_of(run, measurements)
+    def __init__(self, run: Run, measurements: Sequence[Measurement], corners: Sequence[Measurement] = ()) -> None:
+        """Read the times; every rule knows the corners."""
+        self._rule = rule_of(run, [*measurements, *corners])
         self._cells = {cell: times for cell, times in _times(run, measurements).items() if _PORTABLE in times}
-        self._asked = {cell: _problem(*cell) for cell in self._cells}
+        ways, regimes = rule_file.DIRECTIONS, rule_file.REGIMES
+        self._asked = {x: problem.of_case(x[0], ways[x[1]], regimes[x[2]]) for x in self._cells}
         self.cases = sorted({case for case, _, _ in self._cells}, key=repr)
 
     def of_half(self, seed: int) -> Losses:
@@ -77,10 +78,6 @@ def agreed(*rules: choice.Rule) -> tuple[str, bool]:
     return f"Of {len(pairs)} problems that both tunes decide, {ties}.", bool(pairs) and tied == len(differ)
 
 
-def _problem(case: Case, mode: str, timing: str) -> problem.Problem:
-    return problem.of_case(case, rule_file.DIRECTIONS[mode], rule_file.REGIMES[timing])
-
-
 def _times(run: Run, measurements: Sequence[Measurement]) -> dict[Cell, dict[str, float]]:
     """Return the times of what a rule may name, by cell."""
     found: dict[Cell, dict[str, float]] = {}
@@ -91,9 +88,9 @@ def _times(run: Run, measurements: Sequence[Measurement]) -> dict[Cell, dict[str
     return found
 
 
-def judged(run: Run, measurements: Sequence[Measurement]) -> tuple[str, bool]:
+def judged(run: Run, measurements: Sequence[Measurement], corners: Sequence[Measurement] = ()) -> tuple[str, bool]:
     """Return the losses of a tune in a sentence, and whether the goals are reached."""
-    tuned = Tuned(run, measurements)
+    tuned = Tuned(run, measurements, corners)
     halves = [tuned.of_half(seed) for seed in range(HALVES)]
     (mean, worst), means = _mean_and_worst(*halves), [_mean_and_worst(half)[0] for half in halves]
     slower = fmean(loss > 1.02 for half in halves for _, loss in half.values())

@@ -27,7 +27,7 @@ NAIVE, FLASH, MATH = "torch_naive", "torch_sdpa_flash", "torch_sdpa_math"
 
 def point(implementation: str, seqlen: int = 64, **changes: Any) -> dict[str, Any]:
     """Make a point of a rule for float32, causal, one sequence, two heads of 16."""
-    own = {name: changes.pop(name) for name in ("beaten", "evidence") if name in changes}
+    own = {name: changes.pop(name) for name in ("beaten", "evidence", "ratios") if name in changes}
     sizes = {"batch": 1, "num_heads": 2, "num_kv_heads": 2, "head_dim": 16, "head_dim_v": 16}
     found = {"dtype": "float32", "mask": "causal", "seqlen_q": seqlen, "seqlen_k": seqlen, **sizes, **changes}
     return {"problem": found, "implementation": implementation, **own}
@@ -115,11 +115,17 @@ def test_a_point_of_another_class_decides_nothing(user, ran, changes) -> None:
     assert ran == []
 
 
-def test_the_nearest_measured_problem_decides(user, ran) -> None:
+def test_the_nearest_measured_problem_decides_unless_its_neighbors_outvote_it(user, ran) -> None:
     write(user, point(MATH, 32), point(FLASH, 256), point(NAIVE, 64, num_heads=64, num_kv_heads=64))
     for seqlen in (24, 160, 4096):
         kernels.attention(*tensors(seqlen), causal=True)
     assert ran == [MATH, FLASH, FLASH]
+    ran.clear()  # where several are near, a narrow win decides only where it was measured
+    narrow, wide = {MATH: 1.0, FLASH: 1.03, "torch_sdpa_auto": 1.2}, {FLASH: 1.0, MATH: 1.4, "torch_sdpa_auto": 1.1}
+    write(user, point(MATH, 128, ratios=narrow), point(FLASH, 72, ratios=wide), point(FLASH, 200, ratios=wide))
+    for seqlen in (128, 100):
+        kernels.attention(*tensors(seqlen), causal=True)
+    assert ran == [MATH, FLASH] and "128, head_dim 16 and its neighbors" in kernels.explain(*tensors(100), causal=True)
 
 
 def test_an_implementation_with_the_whole_matrix_is_not_used_beyond_what_was_measured(user, ran) -> None:

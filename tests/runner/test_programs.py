@@ -6,6 +6,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -158,12 +159,14 @@ def test_a_tune_of_two_levels_is_a_run_of_each_within_the_time_of_one(monkeypatc
     monkeypatch.setattr("runner.__main__.supervise", supervised)
     words = f"tune --program {recording(tmp_path, 64)} --sweep decode,real_models --device cpu --quick".split()
     assert main(words) == EXIT_CANCELLED
-    assert [level for level, _, _ in made] == ["op", "decode"] and made[0][1] > 90
+    assert [level for level, _, _ in made] == ["op", "decode"] and made[0][1] > 92 + len(sweeps.get("corners").cases())
     assert made[1][2] == "python -m runner tune --sweep decode --device cpu --quick"
     said = capsys.readouterr().err
     assert said.count("0 minutes are over") == said.count("No rule follows") == 2 and "--resume r2" in said
     assert main([*words, "--implementations", "torch_naive"]) == 2 and len(made) == 2
     assert "belongs to one level" in capsys.readouterr().err
+    monkeypatch.setattr("runner.__main__.supervise", Mock(side_effect=Cancelled))  # before a worker has started
+    assert main(words) == EXIT_CANCELLED and "there are no measurements" in capsys.readouterr().err
 
 
 @pytest.mark.slow  # a sweep by the real worker

@@ -168,7 +168,7 @@ def test_existing_runs_are_judged_again_without_measuring(tmp_path, monkeypatch,
     assert __main__.main(["slowdown", "--first", "a", "--slowed", "b"]) == 1
     assert __main__.main(["slowdown", "--first", "nobody"]) == 2
     monkeypatch.setattr(tuned, "SHIPPED", ("b", "c"))
-    monkeypatch.setattr(tuned, "judged", lambda run, rows: (f"{len(rows)} rows of {run.run_id}", run.run_id != "c"))
+    monkeypatch.setattr(tuned, "judged", lambda run, rows, _: (f"{len(rows)} rows of {run.run_id}", run.run_id != "c"))
     capsys.readouterr()
     assert [__main__.main(["tune", *words]) for words in (("--first", "a"), ())] == [0, 1]
     assert capsys.readouterr().out == "a: 400 rows of a\nb: 400 rows of b\nc: 400 rows of c\n"
