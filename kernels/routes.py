@@ -250,8 +250,9 @@ def _decided(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -
         named[TRAINING] = partial(_sdpa, options, "auto")
     if TRAINING not in named and q.dim() == k.dim() == 4 and k.shape[2] == 1:
         named[TRAINING] = partial(_defined, options)
-    by_tables = lambda *x: route(*x, *options) if _ours(*x, options[2]) else None  # noqa: E731
-    return Ruled(named, by_tables, lambda *x: without_ours(*x, *options)) if named else by_tables(q, k, v)
+    if named:
+        return Ruled(named, lambda *x: _by_tables(*x, *options), lambda *x: without_ours(*x, *options))
+    return _by_tables(q, k, v, *options)
 
 
 def _defined(options: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Attend:
@@ -260,6 +261,10 @@ def _defined(options: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) ->
 
     check_inputs("kernels.attention", q, k, k, (*DTYPES, torch.float64), q.shape[3])
     return partial(features.attention, features=features.Features(), **_by_name(*options))
+
+
+def _by_tables(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> Route | _DecodingRoute | None:
+    return route(q, k, v, *options) if _ours(q, k, v, options[2]) else None
 
 
 def _ours(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, softmax_scale: float | None) -> bool:
