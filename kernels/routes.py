@@ -250,7 +250,7 @@ def _decided(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -
         named[TRAINING] = partial(_sdpa, options, "auto")
     if TRAINING not in named and q.dim() == k.dim() == 4 and k.shape[2] == 1:
         named[TRAINING] = partial(_defined, options)
-    by_tables = lambda *x: route(*x, *options) if _ours(*x, options[2]) else None  # noqa: E731
+    by_tables = lambda q, k, v: route(q, k, v, *options) if _ours(q, k, v, options[2]) else None  # noqa: E731
     return Ruled(named, by_tables, lambda *x: without_ours(*x, *options)) if named else by_tables(q, k, v)
 
 
