@@ -155,7 +155,7 @@ class SeenCalls(Decided[Any]):
 
     def find(self, key: tuple[Any, ...], *tensors: Any) -> Seen | None:
         """Return what computes a call, to be expected after the last one; None if no such call was seen."""
-        found = self.last.then if key == self.last.then.key else self.get(key, ())
+        found: Any = self.last.then if key == self.last.then.key else self.get(key, ())
         for each in (found,) if type(found) is Seen else found if is_aligned(*tensors) else ():
             if each.holds is None or each.holds(*tensors):
                 self.last.then = self.last = each
