@@ -90,7 +90,7 @@ def energy() -> None:
     """Ask for a shape whose energy was measured; draw the rate and the energy of each kernel."""
     table = ask(sustained.energies)
     if table.empty:
-        st.caption("No run measured energy. On a GPU, every sweep does if the driver reports it.")
+        st.caption("No run measured energy. The sweep energy does, on a GPU whose driver reports it.")
         return
     firsts = {str(row["cell"]): row for row in table.drop_duplicates("cell").to_dict("records")}
 
