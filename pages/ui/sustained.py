@@ -109,7 +109,7 @@ def energy() -> None:
         columns[name] = TableColumn(label.format(how=_how(rows[0])), axis=tables.linear_axis(row[name] for row in rows))
         for row in rows:
             row[name] = Bar(row[name], text.significant(row[name]), palette[row["implementation"]])
-    columns["cold_tflops"] = TableColumn("TFLOP/s of a cold call", text.significant)
+    columns["cold_tflops"] = TableColumn("cold TFLOP/s", text.significant)
     tables.show_table(rows, columns, "Rate and energy of every kernel", _BELONG)
     by_limit(table[table["setting"] == rows[0]["setting"]])
     with st.container(horizontal=True):
