@@ -90,7 +90,7 @@ def energy() -> None:
     """Ask for a shape whose energy was measured; draw the rate and the energy of each kernel."""
     table = ask(sustained.energies)
     if table.empty:
-        st.caption("No run measured energy. On a GPU, every sweep does if the driver reports it.")
+        st.caption("No run measured energy. The sweep energy does, on a GPU whose driver reports it.")
         return
     firsts = {str(row["cell"]): row for row in table.drop_duplicates("cell").to_dict("records")}
 
@@ -109,7 +109,7 @@ def energy() -> None:
         columns[name] = TableColumn(label.format(how=_how(rows[0])), axis=tables.linear_axis(row[name] for row in rows))
         for row in rows:
             row[name] = Bar(row[name], text.significant(row[name]), palette[row["implementation"]])
-    columns["cold_tflops"] = TableColumn("of a cold call", text.significant)
+    columns["cold_tflops"] = TableColumn("cold TFLOP/s", text.significant)
     tables.show_table(rows, columns, "Rate and energy of every kernel", _BELONG)
     by_limit(table[table["setting"] == rows[0]["setting"]])
     with st.container(horizontal=True):
@@ -196,7 +196,8 @@ def _shape(row: dict) -> str:
 
 def _rate(row: dict) -> str:
     rate, joules = text.significant(row["tflops"]), text.significant(row["joules_per_tflop"])
-    return f"{text.plain(row['implementation'])}, {rate} TFLOP/s {_how(row)} at {joules} joules per TFLOP"
+    power = _stated(row, {"watts": " ({:.0f} W)"})
+    return f"{text.plain(row['implementation'])}, {rate} TFLOP/s {_how(row)}{power} at {joules} joules per TFLOP"
 
 
 def _how(row: dict) -> str:

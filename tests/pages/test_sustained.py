@@ -121,6 +121,6 @@ def test_kernels_are_compared_by_rate_and_energy(empty, monkeypatch):
     cooler = [replace(row, run_id="cooler") for row in rows]
     RunFolder.create(empty, Run("cooler", "local", created="2099-01-01", gpu_name="A GPU", power_limit_w=500.0), cooler)
     page = opened("sustained")  # of runs that recorded the mean power, the rate under load
-    assert "triton_fa2, 206 TFLOP/s under load at 2.91 joules per TFLOP" in shown(page)
+    assert "triton_fa2, 206 TFLOP/s under load (600 W) at 2.91 joules per TFLOP" in shown(page)
     (chart,) = page.get("plotly_chart")
     assert [line["x"] for line in json.loads(chart.proto.spec)["data"]] == [[500.0, 700.0]] * 4

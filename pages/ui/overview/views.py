@@ -110,7 +110,8 @@ def block_masks() -> None:
     best = table.sort_values("speedup", ascending=False).drop_duplicates(["tokens", "sparsity"])
     best = best.assign(left_out=[f"{sparsity:g} %" for sparsity in best["sparsity"]])
     names = [f"{sparsity:g} %" for sparsity in sorted(best["sparsity"].unique())]
-    drawn = charts.lines(best.to_dict("records"), "speedup", colours.palette(names), _hover, of="left_out", by="tokens")
+    hover = "{speedup:.2f}×, {implementation} over {dense}".format_map
+    drawn = charts.lines(best.to_dict("records"), "speedup", colours.palette(names), hover, of="left_out", by="tokens")
     chart = charts.by_size(drawn, "tokens", best["tokens"], charts.titled("speedup"))
     runs = ", ".join(sorted(table["run_id"].unique()))
     title = titles.ChartTitle(_BLOCKS, (gpu, f"{text.MODE_WORDS[mode]}, share of blocks left out"), f"run {runs}")
@@ -118,10 +119,6 @@ def block_masks() -> None:
     columns = tables.declared("block_sparse")
     tables.grid(table[[*columns]], "Times of block-sparse calls", columns)
     messages.download("Download block-sparse calls", "attnbench-block-sparse", lambda: table, "blocks_csv")
-
-
-def _hover(row: dict) -> str:
-    return f"{text.ratio(row['speedup'])}, {row['implementation']} over {row['dense']}"
 
 
 def what_to_use(chosen: Filters) -> None:

@@ -48,12 +48,10 @@ class Answers:
                 self._answers.popitem(last=False)
         with answer.lock:
             if not answer.made:
-                answer.value, answer.made = _kept(work()), True
+                value = work()
+                answer.value = value if isinstance(value, pd.DataFrame) else pickle.dumps(value)
+                answer.made = True
         return _copied(answer.value)
-
-
-def _kept(value: Any) -> Any:
-    return value if isinstance(value, pd.DataFrame) else pickle.dumps(value)
 
 
 def _copied(kept: Any) -> Any:
