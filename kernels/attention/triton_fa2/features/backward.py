@@ -10,6 +10,7 @@ import triton.language as tl
 
 from ....plans import LOG2_E
 from ..backward import query_ranges
+from ..forward import visible
 from ..panels import product_of_panels, store_panels
 from ..tile_ops import load_logsumexp, probabilities
 from .forward import key_at, shown_span, span_of_documents, walk_of_keys
@@ -88,10 +89,24 @@ def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shap
     walk = (first, start_m, own)
     for PART in tl.static_range(3):
         if PART == 2 or (not CONFIG.one_loop and (PART == 1 or CONFIG.has_left or CONFIG.spans)):
-            sums = _dq_of_keys(sums, ends[PART], ends[PART + 1], walk, queries, k, v, tensors, shape, CONFIG, PART != 1)
+            if ends[PART] < ends[PART + 1]:  # the start of a loop takes time, too
+                sums = _dq_of_keys(
+                    sums, ends[PART], ends[PART + 1], walk, queries, k, v, tensors, shape, CONFIG, PART != 1
+                )
     values = (sums[0] * shape.scale, sums[1] * shape.scale)
     base, stride = rows_of(dq, batch, head, first_q, CONFIG)
     store_panels(base, start_m, stride, seqlen_q, values, BLOCK_M, CONFIG)
+
+
+@triton.jit
+def _add_of_keys(sums, a, b, COLUMNS: tl.constexpr, ROWS_FIRST: tl.constexpr):
+    """Return sums + a b for keys by rows; or sums + a^T b: two products, because ptxas serializes sums of a loop there."""
+    if ROWS_FIRST:
+        own = add_to_panels(zero_panels(a.shape[1], COLUMNS), tl.trans(a.to(b[0].dtype)), b, COLUMNS)
+        sums = (sums[0] + own[0], sums[1] + own[1])
+    else:
+        sums = add_to_panels(sums, a, b, COLUMNS)
+    return sums
 
 
 @triton.jit
@@ -107,43 +122,46 @@ def _dkdv_of_queries(sums, dv_sum, lo, hi, walk, tiles, queries, tensors, shape,
     k_tile, v_tile = tiles
     q, dout, lse_ptr, delta_ptr = queries
     EXACT: tl.constexpr = tl.float32 == q.base.dtype.element_ty
-    COUNTED: tl.constexpr = CONFIG.scale_last and CONFIG.mask == "additive"  # faster than a division; else not timed
+    ROWS_FIRST: tl.constexpr = CONFIG.rows_first
+    AXIS: tl.constexpr = 1 if ROWS_FIRST else 0  # of the keys
     keys = start_n + tl.arange(0, CONFIG.block_n)
     first_q, _, seqlen_q, _ = bounds
     steps = tl.cdiv(tl.maximum(hi - lo, 0), BLOCK_M)
-    head = head_k * shape.group
-    start = lo
+    head = head_k
     for step in tl.range(0, steps if CONFIG.blocks > 0 else steps * shape.group):
         if CONFIG.blocks > 0:
             block = step * BLOCK_M // CONFIG.blocks
             entry = tl.load(tensors.queries + first + block)
             head = tl.cast(entry // tl.cdiv(seqlen_q, CONFIG.blocks), tl.int64)
             start = step * BLOCK_M + (entry % tl.cdiv(seqlen_q, CONFIG.blocks) - block) * CONFIG.blocks
-        elif not COUNTED:
+        elif CONFIG.grouped:
             head = head_k * shape.group + step // steps
             start = lo + (step % steps) * BLOCK_M
+        else:
+            start = lo + step * BLOCK_M
         rows = start + tl.arange(0, BLOCK_M)
         of_head = (batch, head, bounds)
         q_tile = load_wide(q, batch, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, True)
-        scores, bend = capped(product_of_panels(k_tile, q_tile, CONFIG), shape, CONFIG)
-        scores = masked(scores, rows[None, :], keys[:, None], of_head, tensors, shape, CONFIG, MASKED)
+        products = product_of_panels(q_tile, k_tile, CONFIG) if ROWS_FIRST else product_of_panels(k_tile, q_tile, CONFIG)
+        scores, bend = capped(products, shape, CONFIG)
+        of_rows, of_keys = tl.expand_dims(rows, AXIS), tl.expand_dims(keys, 1 - AXIS)
+        scores = masked(scores, of_rows, of_keys, of_head, tensors, shape, CONFIG, MASKED)
         statistics = batch * shape.stats_b + head * shape.stats_h + first_q + rows
         lse = load_logsumexp(lse_ptr + statistics, rows < seqlen_q)
-        p = probabilities(scores, shape.factor, lse, True, 0, False, EXACT)
+        p = probabilities(scores, shape.factor, lse, True, AXIS, False, EXACT)
         dout_tile = load_values(dout, batch, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, True)
-        p_kept = kept(p, start, start_n, of_head, tensors, shape, CONFIG, True)
-        dv_sum = add_to_panels(dv_sum, p_kept, dout_tile, CONFIG.values)
-        dp = product_of_panels(v_tile, dout_tile, CONFIG.values)
-        dp = kept(dp, start, start_n, of_head, tensors, shape, CONFIG, True)
+        p_kept = kept(p, start, start_n, of_head, tensors, shape, CONFIG, not ROWS_FIRST)
+        dv_sum = _add_of_keys(dv_sum, p_kept, dout_tile, CONFIG.values, ROWS_FIRST)
+        if ROWS_FIRST:
+            dp = product_of_panels(dout_tile, v_tile, CONFIG.values)
+        else:
+            dp = product_of_panels(v_tile, dout_tile, CONFIG.values)
+        dp = kept(dp, start, start_n, of_head, tensors, shape, CONFIG, not ROWS_FIRST)
         delta = tl.load(delta_ptr + statistics, mask=rows < seqlen_q, other=0.0)
-        ds = p * (dp - delta[None, :])
+        ds = p * (dp - tl.expand_dims(delta, AXIS))
         if CONFIG.softcap != "":
             ds = ds * (1.0 - bend * bend)
-        sums = add_to_panels(sums, ds, q_tile, CONFIG)
-        if COUNTED and CONFIG.blocks == 0:
-            is_last = start + BLOCK_M >= hi
-            start = tl.where(is_last, lo, start + BLOCK_M)
-            head += is_last.to(tl.int64)
+        sums = _add_of_keys(sums, ds, q_tile, CONFIG, ROWS_FIRST)
     return sums, dv_sum
 
 
@@ -206,6 +224,16 @@ def features_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, sha
 
 
 @triton.jit
+def _line_of_scores(i, line, rows, sums, lse_ptr, delta_ptr, shape):
+    """Return the batch and head of the i-th scores that share a line of the mask, and their statistics."""
+    batch = tl.cast(line // sums.heads + i // sums.of_heads, tl.int64)
+    head = tl.cast(line % sums.heads + i % sums.of_heads, tl.int64)
+    statistics = batch * shape.stats_b + head * shape.stats_h + rows
+    lse = load_logsumexp(lse_ptr + statistics, rows < shape.seqlen_q)
+    return batch, head, lse, tl.load(delta_ptr + statistics, mask=rows < shape.seqlen_q, other=0.0)
+
+
+@triton.jit
 def features_dmask_kernel(q, k, v, dout, sums, lse_ptr, delta_ptr, tensors, shape, CONFIG: tl.constexpr):
     """Compute the gradient of a tile of an added mask over a part of what shares it; a program a tile and part."""
     BLOCK_M: tl.constexpr = CONFIG.block_m
@@ -230,22 +258,25 @@ def features_dmask_kernel(q, k, v, dout, sums, lse_ptr, delta_ptr, tensors, shap
     total = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
     shared = (line // sums.heads, line % sums.heads, (0, 0, seqlen_q, seqlen_k))
     added = load_mask(rows[:, None], keys[None, :], shared, tensors).to(tl.float32) * _LOG2_E
+    OWN: tl.constexpr = tensors.prefixes is not None or tensors.documents is not None  # masks of a batch
+    if not OWN:
+        positions = rows[:, None] + shift
+        seen = visible(positions, keys[None, :], seqlen_k, shape.left, shape.right, CONFIG.has_left, CONFIG.has_right)
+        added = tl.where(seen, added, float("-inf"))
+    batch, head, lse, delta = _line_of_scores(begin, line, rows, sums, lse_ptr, delta_ptr, shape)
     for i in tl.range(begin, end):
-        batch = tl.cast(line // sums.heads + i // sums.of_heads, tl.int64)
-        head = tl.cast(line % sums.heads + i % sums.of_heads, tl.int64)
         own = (batch, head, (0, 0, seqlen_q, seqlen_k))
+        following = _line_of_scores(tl.minimum(i + 1, end - 1), line, rows, sums, lse_ptr, delta_ptr, shape)
         q_tile = load_wide(q, batch, head, 0, start_m, seqlen_q, BLOCK_M, CONFIG, True)
         k_tile = load_wide(k, batch, head // shape.group, 0, start_n, seqlen_k, BLOCK_N, CONFIG, True)
         scores, _ = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
-        scores = masked(scores, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, True, False) + added
-        statistics = batch * shape.stats_b + head * shape.stats_h + rows
-        lse = load_logsumexp(lse_ptr + statistics, rows < seqlen_q)
+        scores = masked(scores, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, OWN, False) + added
         p = probabilities(scores, shape.factor, lse, True, 1, False, EXACT)
         dout_tile = load_values(dout, batch, head, 0, start_m, seqlen_q, BLOCK_M, CONFIG, True)
         v_tile = load_values(v, batch, head // shape.group, 0, start_n, seqlen_k, BLOCK_N, CONFIG, True)
         dp = product_of_panels(dout_tile, v_tile, CONFIG.values)
         dp = kept(dp, start_m, start_n, own, tensors, shape, CONFIG, False)
-        delta = tl.load(delta_ptr + statistics, mask=rows < seqlen_q, other=0.0)
         total += p * (dp - delta[:, None])
+        batch, head, lse, delta = following
     pointers = sums.base + (place * seqlen_q + rows)[:, None] * seqlen_k + keys[None, :]
     tl.store(pointers, total, mask=(rows < seqlen_q)[:, None] & (keys < seqlen_k)[None, :])

@@ -144,7 +144,7 @@ class FeatureCall:
         if config.mask == "additive":  # the scale as the last factor is faster where rows of the mask are aligned
             narrow = config.scale_last and max(q.shape[3], v.shape[3]) <= 64 and not invariant.wanted()
             timed = walk == "dkdv" or (walk != "dmask" and shape.seqlen_k % 16 == 0)
-            config = replace(config, scale_last=narrow and timed)
+            config = replace(config, scale_last=narrow and timed, rows_first=narrow)
         if config.scale_last:
             shape = shape._replace(factor=(self.features.softcap or self.scale) * LOG2_E)
         if walk == "forward":
@@ -278,6 +278,7 @@ class FeatureCall:
             one_loop=bool(
                 asked.document_ids is not None or (kind == "boolean" and not self._is_of_keys) or short or some_seen
             ),
+            grouped=q.shape[1] != v.shape[1],
             spans=self._is_of_keys,
             precision=self.precision,
             page_size=v.shape[2] if self.table is not None else 0,
