@@ -89,7 +89,7 @@ def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shap
     walk = (first, start_m, own)
     for PART in tl.static_range(3):
         if PART == 2 or (not CONFIG.one_loop and (PART == 1 or CONFIG.has_left or CONFIG.spans)):
-            if ends[PART] < ends[PART + 1]:  # the start of a loop takes time, too
+            if CONFIG.mask == "" or CONFIG.one_loop or ends[PART] < ends[PART + 1]:  # see walk_of_keys
                 sums = _dq_of_keys(
                     sums, ends[PART], ends[PART + 1], walk, queries, k, v, tensors, shape, CONFIG, PART != 1
                 )
@@ -142,7 +142,9 @@ def _dkdv_of_queries(sums, dv_sum, lo, hi, walk, tiles, queries, tensors, shape,
         rows = start + tl.arange(0, BLOCK_M)
         of_head = (batch, head, bounds)
         q_tile = load_wide(q, batch, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, True)
-        products = product_of_panels(q_tile, k_tile, CONFIG) if ROWS_FIRST else product_of_panels(k_tile, q_tile, CONFIG)
+        products = (
+            product_of_panels(q_tile, k_tile, CONFIG) if ROWS_FIRST else product_of_panels(k_tile, q_tile, CONFIG)
+        )
         scores, bend = capped(products, shape, CONFIG)
         of_rows, of_keys = tl.expand_dims(rows, AXIS), tl.expand_dims(keys, 1 - AXIS)
         scores = masked(scores, of_rows, of_keys, of_head, tensors, shape, CONFIG, MASKED)

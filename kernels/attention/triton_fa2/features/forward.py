@@ -86,7 +86,8 @@ def shown_span(batch, tensors):
 def walk_of_keys(start_m, own, tensors, shape, CONFIG: tl.constexpr):
     """Return the bounds of a tile of query rows as forward.key_ranges does, and where its list begins.
 
-    With listed blocks the walk counts their keys; `key_at` returns the key.
+    With listed blocks the walk counts their keys; `key_at` returns the key. Kernels branch around the empty parts of a
+    walk with a mask, because ptxas serializes the products of all parts otherwise.
     """
     batch, head, bounds = own
     seqlen_q, seqlen_k = bounds[2], bounds[3]
@@ -197,7 +198,7 @@ def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, CONFIG: tl.co
     walk = (first, start_m, own)
     for PART in tl.static_range(3):
         if PART == 2 or (not CONFIG.one_loop and (PART == 1 or CONFIG.has_left or CONFIG.spans)):
-            if ends[PART] < ends[PART + 1]:  # the start of a loop takes time, too
+            if CONFIG.mask == "" or CONFIG.one_loop or ends[PART] < ends[PART + 1]:  # see walk_of_keys
                 state = _fold(state, ends[PART], ends[PART + 1], walk, q_tile, k, v, tensors, shape, CONFIG, PART != 1)
     acc, row_sum, row_max = state
 
