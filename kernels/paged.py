@@ -81,12 +81,12 @@ def copy_kernel(k, v, rows_k, rows_v, table, ends, entries, k_b, v_b, last_page,
         pages = tl.load(table + own * entries + at // PAGE, mask=at < keys, other=0)
         pages = tl.minimum(tl.maximum(pages, 0), last_page).to(tl.int64)[:, None]
         inside, to = (at % PAGE)[:, None], (first + at).to(tl.int64)[:, None]
-        there = (at < keys)[:, None] & (columns < NUMBERS)[None, :]
-        there_v = (at < keys)[:, None] & (columns < NUMBERS_V)[None, :]
-        x = tl.load(k + pages * k_b + inside * NUMBERS + columns[None, :], mask=there)
-        y = tl.load(v + pages * v_b + inside * NUMBERS_V + columns[None, :], mask=there_v)  # both before a store
-        tl.store(rows_k + to * NUMBERS + columns[None, :], x, mask=there)
-        tl.store(rows_v + to * NUMBERS_V + columns[None, :], y, mask=there_v)
+        mask = (at < keys)[:, None] & (columns < NUMBERS)[None, :]
+        x = tl.load(k + pages * k_b + inside * NUMBERS + columns[None, :], mask=mask)
+        tl.store(rows_k + to * NUMBERS + columns[None, :], x, mask=mask)
+        mask = (at < keys)[:, None] & (columns < NUMBERS_V)[None, :]
+        x = tl.load(v + pages * v_b + inside * NUMBERS_V + columns[None, :], mask=mask)
+        tl.store(rows_v + to * NUMBERS_V + columns[None, :], x, mask=mask)
 
 
 def reads(q: torch.Tensor, pages: Pages, table: torch.Tensor, sequences: int, masks: Masks) -> bool:

@@ -58,7 +58,6 @@ class FeatureConfig(Columns):
     scale_last: bool  # whether scores are multiplied with the scale where powers of two are taken of them
     one_loop: bool  # whether all blocks of a walk are masked
     grouped: bool  # whether query heads share key heads
-    rows_first: bool = False  # whether dk and dv take scores as rows by keys, so that a mask is loaded along its rows
     page_size: int = 0  # keys of a page; 0: keys lie in a row
     spans: bool = False  # whether a boolean mask is that of keys alone, so that blocks before and after are left out
     blocks: int = 0  # rows and keys of a listed block, a multiple of both tiles; 0: there are no lists

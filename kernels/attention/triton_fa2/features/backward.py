@@ -87,26 +87,15 @@ def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shap
     queries = (q_tile, to_nearest(dout_tile, CONFIG), lse, delta)
     sums = zero_panels(BLOCK_M, CONFIG)
     walk = (first, start_m, own)
+    SKIPS: tl.constexpr = CONFIG.mask != "" and not CONFIG.one_loop  # empty parts; see walk_of_keys
     for PART in tl.static_range(3):
-        if PART == 2 or (not CONFIG.one_loop and (PART == 1 or CONFIG.has_left or CONFIG.spans)):
-            if CONFIG.mask == "" or CONFIG.one_loop or ends[PART] < ends[PART + 1]:  # see walk_of_keys
-                sums = _dq_of_keys(
-                    sums, ends[PART], ends[PART + 1], walk, queries, k, v, tensors, shape, CONFIG, PART != 1
-                )
+        if (PART == 2 or (not CONFIG.one_loop and (PART == 1 or CONFIG.has_left or CONFIG.spans))) and (
+            not SKIPS or ends[PART] < ends[PART + 1]
+        ):
+            sums = _dq_of_keys(sums, ends[PART], ends[PART + 1], walk, queries, k, v, tensors, shape, CONFIG, PART != 1)
     values = (sums[0] * shape.scale, sums[1] * shape.scale)
     base, stride = rows_of(dq, batch, head, first_q, CONFIG)
     store_panels(base, start_m, stride, seqlen_q, values, BLOCK_M, CONFIG)
-
-
-@triton.jit
-def _add_of_keys(sums, a, b, COLUMNS: tl.constexpr, ROWS_FIRST: tl.constexpr):
-    """Return sums + a b for keys by rows; or sums + a^T b: two products, because ptxas serializes sums of a loop there."""
-    if ROWS_FIRST:
-        own = add_to_panels(zero_panels(a.shape[1], COLUMNS), tl.trans(a.to(b[0].dtype)), b, COLUMNS)
-        sums = (sums[0] + own[0], sums[1] + own[1])
-    else:
-        sums = add_to_panels(sums, a, b, COLUMNS)
-    return sums
 
 
 @triton.jit
@@ -122,8 +111,6 @@ def _dkdv_of_queries(sums, dv_sum, lo, hi, walk, tiles, queries, tensors, shape,
     k_tile, v_tile = tiles
     q, dout, lse_ptr, delta_ptr = queries
     EXACT: tl.constexpr = tl.float32 == q.base.dtype.element_ty
-    ROWS_FIRST: tl.constexpr = CONFIG.rows_first
-    AXIS: tl.constexpr = 1 if ROWS_FIRST else 0  # of the keys
     keys = start_n + tl.arange(0, CONFIG.block_n)
     first_q, _, seqlen_q, _ = bounds
     steps = tl.cdiv(tl.maximum(hi - lo, 0), BLOCK_M)
@@ -142,28 +129,21 @@ def _dkdv_of_queries(sums, dv_sum, lo, hi, walk, tiles, queries, tensors, shape,
         rows = start + tl.arange(0, BLOCK_M)
         of_head = (batch, head, bounds)
         q_tile = load_wide(q, batch, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, True)
-        products = (
-            product_of_panels(q_tile, k_tile, CONFIG) if ROWS_FIRST else product_of_panels(k_tile, q_tile, CONFIG)
-        )
-        scores, bend = capped(products, shape, CONFIG)
-        of_rows, of_keys = tl.expand_dims(rows, AXIS), tl.expand_dims(keys, 1 - AXIS)
-        scores = masked(scores, of_rows, of_keys, of_head, tensors, shape, CONFIG, MASKED)
+        scores, bend = capped(product_of_panels(k_tile, q_tile, CONFIG), shape, CONFIG)
+        scores = masked(scores, rows[None, :], keys[:, None], of_head, tensors, shape, CONFIG, MASKED)
         statistics = batch * shape.stats_b + head * shape.stats_h + first_q + rows
         lse = load_logsumexp(lse_ptr + statistics, rows < seqlen_q)
-        p = probabilities(scores, shape.factor, lse, True, AXIS, False, EXACT)
+        p = probabilities(scores, shape.factor, lse, True, 0, False, EXACT)
         dout_tile = load_values(dout, batch, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, True)
-        p_kept = kept(p, start, start_n, of_head, tensors, shape, CONFIG, not ROWS_FIRST)
-        dv_sum = _add_of_keys(dv_sum, p_kept, dout_tile, CONFIG.values, ROWS_FIRST)
-        if ROWS_FIRST:
-            dp = product_of_panels(dout_tile, v_tile, CONFIG.values)
-        else:
-            dp = product_of_panels(v_tile, dout_tile, CONFIG.values)
-        dp = kept(dp, start, start_n, of_head, tensors, shape, CONFIG, not ROWS_FIRST)
+        p_kept = kept(p, start, start_n, of_head, tensors, shape, CONFIG, True)
+        dv_sum = add_to_panels(dv_sum, p_kept, dout_tile, CONFIG.values)
+        dp = product_of_panels(v_tile, dout_tile, CONFIG.values)
+        dp = kept(dp, start, start_n, of_head, tensors, shape, CONFIG, True)
         delta = tl.load(delta_ptr + statistics, mask=rows < seqlen_q, other=0.0)
-        ds = p * (dp - tl.expand_dims(delta, AXIS))
+        ds = p * (dp - delta[None, :])
         if CONFIG.softcap != "":
             ds = ds * (1.0 - bend * bend)
-        sums = _add_of_keys(sums, ds, q_tile, CONFIG, ROWS_FIRST)
+        sums = add_to_panels(sums, ds, q_tile, CONFIG)
     return sums, dv_sum
 
 
@@ -226,16 +206,6 @@ def features_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, sha
 
 
 @triton.jit
-def _line_of_scores(i, line, rows, sums, lse_ptr, delta_ptr, shape):
-    """Return the batch and head of the i-th scores that share a line of the mask, and their statistics."""
-    batch = tl.cast(line // sums.heads + i // sums.of_heads, tl.int64)
-    head = tl.cast(line % sums.heads + i % sums.of_heads, tl.int64)
-    statistics = batch * shape.stats_b + head * shape.stats_h + rows
-    lse = load_logsumexp(lse_ptr + statistics, rows < shape.seqlen_q)
-    return batch, head, lse, tl.load(delta_ptr + statistics, mask=rows < shape.seqlen_q, other=0.0)
-
-
-@triton.jit
 def features_dmask_kernel(q, k, v, dout, sums, lse_ptr, delta_ptr, tensors, shape, CONFIG: tl.constexpr):
     """Compute the gradient of a tile of an added mask over a part of what shares it; a program a tile and part."""
     BLOCK_M: tl.constexpr = CONFIG.block_m
@@ -265,20 +235,22 @@ def features_dmask_kernel(q, k, v, dout, sums, lse_ptr, delta_ptr, tensors, shap
         positions = rows[:, None] + shift
         seen = visible(positions, keys[None, :], seqlen_k, shape.left, shape.right, CONFIG.has_left, CONFIG.has_right)
         added = tl.where(seen, added, float("-inf"))
-    batch, head, lse, delta = _line_of_scores(begin, line, rows, sums, lse_ptr, delta_ptr, shape)
     for i in tl.range(begin, end):
+        batch = tl.cast(line // sums.heads + i // sums.of_heads, tl.int64)
+        head = tl.cast(line % sums.heads + i % sums.of_heads, tl.int64)
         own = (batch, head, (0, 0, seqlen_q, seqlen_k))
-        following = _line_of_scores(tl.minimum(i + 1, end - 1), line, rows, sums, lse_ptr, delta_ptr, shape)
         q_tile = load_wide(q, batch, head, 0, start_m, seqlen_q, BLOCK_M, CONFIG, True)
         k_tile = load_wide(k, batch, head // shape.group, 0, start_n, seqlen_k, BLOCK_N, CONFIG, True)
         scores, _ = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
         scores = masked(scores, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, OWN, False) + added
+        statistics = batch * shape.stats_b + head * shape.stats_h + rows
+        lse = load_logsumexp(lse_ptr + statistics, rows < seqlen_q)
         p = probabilities(scores, shape.factor, lse, True, 1, False, EXACT)
         dout_tile = load_values(dout, batch, head, 0, start_m, seqlen_q, BLOCK_M, CONFIG, True)
         v_tile = load_values(v, batch, head // shape.group, 0, start_n, seqlen_k, BLOCK_N, CONFIG, True)
         dp = product_of_panels(dout_tile, v_tile, CONFIG.values)
         dp = kept(dp, start_m, start_n, own, tensors, shape, CONFIG, False)
+        delta = tl.load(delta_ptr + statistics, mask=rows < seqlen_q, other=0.0)
         total += p * (dp - delta[:, None])
-        batch, head, lse, delta = following
     pointers = sums.base + (place * seqlen_q + rows)[:, None] * seqlen_k + keys[None, :]
     tl.store(pointers, total, mask=(rows < seqlen_q)[:, None] & (keys < seqlen_k)[None, :])

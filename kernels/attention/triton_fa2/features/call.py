@@ -144,9 +144,7 @@ class FeatureCall:
         if config.mask == "additive":  # the scale as the last factor is faster where rows of the mask are aligned
             narrow = config.scale_last and max(q.shape[3], v.shape[3]) <= 64 and not invariant.wanted()
             timed = walk == "dkdv" or (walk != "dmask" and shape.seqlen_k % 16 == 0)
-            config = replace(
-                config, scale_last=narrow and timed, rows_first=narrow and max(q.shape[3], v.shape[3]) > 32
-            )
+            config = replace(config, scale_last=narrow and timed)
         if config.scale_last:
             shape = shape._replace(factor=(self.features.softcap or self.scale) * LOG2_E)
         if walk == "forward":

@@ -196,10 +196,12 @@ def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, CONFIG: tl.co
         row_sum = tl.where(row_max == float("-inf"), 0.0, 1.0)
     state = (zero_panels(BLOCK_M, CONFIG.values), row_sum, row_max)
     walk = (first, start_m, own)
+    SKIPS: tl.constexpr = CONFIG.mask != "" and not CONFIG.one_loop  # empty parts; see walk_of_keys
     for PART in tl.static_range(3):
-        if PART == 2 or (not CONFIG.one_loop and (PART == 1 or CONFIG.has_left or CONFIG.spans)):
-            if CONFIG.mask == "" or CONFIG.one_loop or ends[PART] < ends[PART + 1]:  # see walk_of_keys
-                state = _fold(state, ends[PART], ends[PART + 1], walk, q_tile, k, v, tensors, shape, CONFIG, PART != 1)
+        if (PART == 2 or (not CONFIG.one_loop and (PART == 1 or CONFIG.has_left or CONFIG.spans))) and (
+            not SKIPS or ends[PART] < ends[PART + 1]
+        ):
+            state = _fold(state, ends[PART], ends[PART + 1], walk, q_tile, k, v, tensors, shape, CONFIG, PART != 1)
     acc, row_sum, row_max = state
 
     if tensors.max_logits is not None:
