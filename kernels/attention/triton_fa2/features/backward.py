@@ -10,7 +10,8 @@ import triton.language as tl
 
 from ....plans import LOG2_E
 from ..backward import query_ranges
-from ..panels import product_of_panels, store_panels
+from ..forward import visible
+from ..panels import product_of_panels
 from ..tile_ops import load_logsumexp, probabilities
 from .forward import key_at, shown_span, span_of_documents, walk_of_keys
 from .scores import (
@@ -22,9 +23,8 @@ from .scores import (
     load_wide,
     masked,
     place,
-    rows_of,
     sequence,
-    store_values,
+    store_tile,
     to_nearest,
     zero_panels,
 )
@@ -43,20 +43,21 @@ def _dq_of_keys(sums, lo, hi, walk, queries, k, v, tensors, shape, CONFIG: tl.co
     batch, head, bounds = own
     first_k, seqlen_k = bounds[1], bounds[3]
     head_k = head // shape.group
-    for at in tl.range(lo, hi, BLOCK_N):
-        start = key_at(at, first, tensors, CONFIG)
-        keys = start + tl.arange(0, BLOCK_N)
-        k_tile = load_wide(k, batch, head_k, first_k, start, seqlen_k, BLOCK_N, CONFIG, MASKED)
-        scores, bend = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
-        scores = masked(scores, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, MASKED)
-        p = probabilities(scores, shape.factor, lse, True, 1, False, EXACT)
-        v_tile = load_values(v, batch, head_k, first_k, start, seqlen_k, BLOCK_N, CONFIG, MASKED)
-        dp = product_of_panels(dout_tile, v_tile, CONFIG.values)
-        dp = kept(dp, start_m, start, own, tensors, shape, CONFIG, False)
-        ds = p * (dp - delta[:, None])
-        if CONFIG.softcap != "":
-            ds = ds * (1.0 - bend * bend)
-        sums = add_to_panels(sums, ds, k_tile, CONFIG)
+    if CONFIG.mask == "" or CONFIG.one_loop or lo < hi:  # see walk_of_keys
+        for at in tl.range(lo, hi, BLOCK_N):
+            start = key_at(at, first, tensors, CONFIG)
+            keys = start + tl.arange(0, BLOCK_N)
+            k_tile = load_wide(k, batch, head_k, first_k, start, seqlen_k, BLOCK_N, CONFIG, MASKED)
+            scores, bend = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
+            scores = masked(scores, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, MASKED)
+            p = probabilities(scores, shape.factor, lse, True, 1, False, EXACT)
+            v_tile = load_values(v, batch, head_k, first_k, start, seqlen_k, BLOCK_N, CONFIG, MASKED)
+            dp = product_of_panels(dout_tile, v_tile, CONFIG.values)
+            dp = kept(dp, start_m, start, own, tensors, shape, CONFIG, False)
+            ds = p * (dp - delta[:, None])
+            if CONFIG.softcap != "":
+                ds = ds * (1.0 - bend * bend)
+            sums = add_to_panels(sums, ds, k_tile, CONFIG)
     return sums
 
 
@@ -90,8 +91,7 @@ def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shap
         if PART == 2 or (not CONFIG.one_loop and (PART == 1 or CONFIG.has_left or CONFIG.spans)):
             sums = _dq_of_keys(sums, ends[PART], ends[PART + 1], walk, queries, k, v, tensors, shape, CONFIG, PART != 1)
     values = (sums[0] * shape.scale, sums[1] * shape.scale)
-    base, stride = rows_of(dq, batch, head, first_q, CONFIG)
-    store_panels(base, start_m, stride, seqlen_q, values, BLOCK_M, CONFIG)
+    store_tile(dq, batch, head, first_q, start_m, seqlen_q, values, BLOCK_M, CONFIG, CONFIG)
 
 
 @triton.jit
@@ -107,21 +107,18 @@ def _dkdv_of_queries(sums, dv_sum, lo, hi, walk, tiles, queries, tensors, shape,
     k_tile, v_tile = tiles
     q, dout, lse_ptr, delta_ptr = queries
     EXACT: tl.constexpr = tl.float32 == q.base.dtype.element_ty
-    COUNTED: tl.constexpr = CONFIG.scale_last and CONFIG.mask == "additive"  # faster than a division; else not timed
     keys = start_n + tl.arange(0, CONFIG.block_n)
     first_q, _, seqlen_q, _ = bounds
     steps = tl.cdiv(tl.maximum(hi - lo, 0), BLOCK_M)
-    head = head_k * shape.group
-    start = lo
     for step in tl.range(0, steps if CONFIG.blocks > 0 else steps * shape.group):
         if CONFIG.blocks > 0:
             block = step * BLOCK_M // CONFIG.blocks
             entry = tl.load(tensors.queries + first + block)
             head = tl.cast(entry // tl.cdiv(seqlen_q, CONFIG.blocks), tl.int64)
             start = step * BLOCK_M + (entry % tl.cdiv(seqlen_q, CONFIG.blocks) - block) * CONFIG.blocks
-        elif not COUNTED:
-            head = head_k * shape.group + step // steps
-            start = lo + (step % steps) * BLOCK_M
+        else:
+            head = head_k * shape.group + step // steps if CONFIG.grouped else head_k
+            start = lo + (step % steps if CONFIG.grouped else step) * BLOCK_M
         rows = start + tl.arange(0, BLOCK_M)
         of_head = (batch, head, bounds)
         q_tile = load_wide(q, batch, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, True)
@@ -140,10 +137,6 @@ def _dkdv_of_queries(sums, dv_sum, lo, hi, walk, tiles, queries, tensors, shape,
         if CONFIG.softcap != "":
             ds = ds * (1.0 - bend * bend)
         sums = add_to_panels(sums, ds, q_tile, CONFIG)
-        if COUNTED and CONFIG.blocks == 0:
-            is_last = start + BLOCK_M >= hi
-            start = tl.where(is_last, lo, start + BLOCK_M)
-            head += is_last.to(tl.int64)
     return sums, dv_sum
 
 
@@ -200,9 +193,8 @@ def features_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, sha
                 sums, dv_sum, ends[PART], ends[PART + 1], walk, tiles, queries, tensors, shape, CONFIG, PART != 1
             )
     values = (sums[0] * shape.scale, sums[1] * shape.scale)
-    base, stride = rows_of(dk, batch, head_k, first_k, CONFIG)
-    store_panels(base, start_n, stride, seqlen_k, values, BLOCK_N, CONFIG)
-    store_values(dv, batch, head_k, first_k, start_n, seqlen_k, dv_sum, BLOCK_N, CONFIG)
+    store_tile(dk, batch, head_k, first_k, start_n, seqlen_k, values, BLOCK_N, CONFIG, CONFIG)
+    store_tile(dv, batch, head_k, first_k, start_n, seqlen_k, dv_sum, BLOCK_N, CONFIG, CONFIG.values)
 
 
 @triton.jit
@@ -230,6 +222,11 @@ def features_dmask_kernel(q, k, v, dout, sums, lse_ptr, delta_ptr, tensors, shap
     total = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
     shared = (line // sums.heads, line % sums.heads, (0, 0, seqlen_q, seqlen_k))
     added = load_mask(rows[:, None], keys[None, :], shared, tensors).to(tl.float32) * _LOG2_E
+    OWN: tl.constexpr = tensors.prefixes is not None or tensors.documents is not None  # masks of a batch
+    if not OWN:
+        positions = rows[:, None] + shift
+        seen = visible(positions, keys[None, :], seqlen_k, shape.left, shape.right, CONFIG.has_left, CONFIG.has_right)
+        added = tl.where(seen, added, float("-inf"))
     for i in tl.range(begin, end):
         batch = tl.cast(line // sums.heads + i // sums.of_heads, tl.int64)
         head = tl.cast(line % sums.heads + i % sums.of_heads, tl.int64)
@@ -237,7 +234,7 @@ def features_dmask_kernel(q, k, v, dout, sums, lse_ptr, delta_ptr, tensors, shap
         q_tile = load_wide(q, batch, head, 0, start_m, seqlen_q, BLOCK_M, CONFIG, True)
         k_tile = load_wide(k, batch, head // shape.group, 0, start_n, seqlen_k, BLOCK_N, CONFIG, True)
         scores, _ = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
-        scores = masked(scores, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, True, False) + added
+        scores = masked(scores, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, OWN, False) + added
         statistics = batch * shape.stats_b + head * shape.stats_h + rows
         lse = load_logsumexp(lse_ptr + statistics, rows < seqlen_q)
         p = probabilities(scores, shape.factor, lse, True, 1, False, EXACT)

@@ -278,6 +278,7 @@ class FeatureCall:
             one_loop=bool(
                 asked.document_ids is not None or (kind == "boolean" and not self._is_of_keys) or short or some_seen
             ),
+            grouped=q.shape[1] != v.shape[1],
             spans=self._is_of_keys,
             precision=self.precision,
             page_size=v.shape[2] if self.table is not None else 0,

@@ -12,6 +12,7 @@ from ..forward import key_ranges, weigh
 from ..panels import product_of_panels
 from ..tile_ops import scaled_maximum, store_logsumexp, sum_of_rounded
 from .scores import (
+    add_to_panels,
     capped,
     kept,
     load_at,
@@ -21,7 +22,7 @@ from .scores import (
     place,
     rows_in_pages,
     sequence,
-    store_values,
+    store_tile,
     to_nearest,
     zero_panels,
 )
@@ -86,7 +87,8 @@ def shown_span(batch, tensors):
 def walk_of_keys(start_m, own, tensors, shape, CONFIG: tl.constexpr):
     """Return the bounds of a tile of query rows as forward.key_ranges does, and where its list begins.
 
-    With listed blocks the walk counts their keys; `key_at` returns the key.
+    With listed blocks the walk counts their keys; `key_at` returns the key. Kernels branch around the empty parts of a
+    walk with a mask, because ptxas serializes the products of all parts otherwise.
     """
     batch, head, bounds = own
     seqlen_q, seqlen_k = bounds[2], bounds[3]
@@ -148,29 +150,27 @@ def _fold(state, lo, hi, walk, q_tile, k, v, tensors, shape, CONFIG: tl.constexp
     batch, head, bounds = own
     first_k, seqlen_k = bounds[1], bounds[3]
     head_k = head // shape.group
-    for at in tl.range(lo, hi, BLOCK_N):
-        start = key_at(at, first, tensors, CONFIG)
-        keys = start + tl.arange(0, BLOCK_N)
-        if CONFIG.page_size > 0:
-            there = keys < seqlen_k
-            pointers = rows_in_pages(k, keys, there, head_k, batch, tensors, CONFIG)
-            k_tile = load_at(pointers, there, CONFIG)
-        else:
-            k_tile = load_wide(k, batch, head_k, first_k, start, seqlen_k, BLOCK_N, CONFIG, MASKED)
-        scores, _ = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
-        scores = masked(scores, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, MASKED)
-        p, alpha, row_sum, row_max = weigh(scores, row_sum, row_max, shape.factor, True)
-        if CONFIG.page_size > 0:
-            pointers = rows_in_pages(v, keys, keys < seqlen_k, head_k, batch, tensors, CONFIG)
-            v_tile = load_at(pointers, keys < seqlen_k, CONFIG.values)
-        else:
-            v_tile = load_values(v, batch, head_k, first_k, start, seqlen_k, BLOCK_N, CONFIG, MASKED)
-        p = kept(p, start_m, start, own, tensors, shape, CONFIG, False)
-        low = tl.dot(p.to(v_tile[0].dtype), v_tile[0], acc[0] * alpha[:, None], input_precision=CONFIG.precision)
-        high = low
-        if CONFIG.values.block_d2 > 0:
-            high = tl.dot(p.to(v_tile[0].dtype), v_tile[1], acc[1] * alpha[:, None], input_precision=CONFIG.precision)
-        acc = (low, high)
+    if CONFIG.mask == "" or CONFIG.one_loop or lo < hi:  # see walk_of_keys
+        for at in tl.range(lo, hi, BLOCK_N):
+            start = key_at(at, first, tensors, CONFIG)
+            keys = start + tl.arange(0, BLOCK_N)
+            if CONFIG.page_size > 0:
+                there = keys < seqlen_k
+                pointers = rows_in_pages(k, keys, there, head_k, batch, tensors, CONFIG)
+                k_tile = load_at(pointers, there, CONFIG)
+            else:
+                k_tile = load_wide(k, batch, head_k, first_k, start, seqlen_k, BLOCK_N, CONFIG, MASKED)
+            scores, _ = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
+            scores = masked(scores, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, MASKED)
+            p, alpha, row_sum, row_max = weigh(scores, row_sum, row_max, shape.factor, True)
+            if CONFIG.page_size > 0:
+                pointers = rows_in_pages(v, keys, keys < seqlen_k, head_k, batch, tensors, CONFIG)
+                v_tile = load_at(pointers, keys < seqlen_k, CONFIG.values)
+            else:
+                v_tile = load_values(v, batch, head_k, first_k, start, seqlen_k, BLOCK_N, CONFIG, MASKED)
+            p = kept(p, start_m, start, own, tensors, shape, CONFIG, False)
+            scaled = (acc[0] * alpha[:, None], acc[1] * alpha[:, None])
+            acc = add_to_panels(scaled, p, v_tile, CONFIG.values)
     return acc, row_sum, row_max
 
 
@@ -207,8 +207,7 @@ def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, CONFIG: tl.co
     row_sum = tl.where(some, row_sum, 1.0)
     row_max = tl.where(some, row_max, 0.0)
     total = sum_of_rounded(row_sum, row_max, shape.factor, v.base.dtype.element_ty) if CONFIG.scale_last else row_sum
-    low = acc[0] / total[:, None]
-    values = (low, acc[1] / total[:, None] if CONFIG.values.block_d2 > 0 else low)
-    store_values(out, batch, head, first_q, start_m, seqlen_q, values, BLOCK_M, CONFIG)
+    values = (acc[0] / total[:, None], acc[1] / total[:, None])
+    store_tile(out, batch, head, first_q, start_m, seqlen_q, values, BLOCK_M, CONFIG, CONFIG.values)
     statistics = lse_ptr + batch * shape.stats_b + head * shape.stats_h + first_q + rows
     store_logsumexp(statistics, scaled_maximum(row_max, shape.factor), row_sum, some, rows < seqlen_q)

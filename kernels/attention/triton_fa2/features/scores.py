@@ -59,10 +59,11 @@ def to_nearest(x, CONFIG: tl.constexpr):
 
 
 @triton.jit
-def store_values(rows, batch, head, first, start, limit, values, ROWS: tl.constexpr, CONFIG: tl.constexpr):
-    """Write rows of out or dv; those of a sequence begin at row `first`."""
+def store_tile(rows, batch, head, first, start, limit, values, ROWS: tl.constexpr, CONFIG: tl.constexpr,
+               COLUMNS: tl.constexpr):  # fmt: skip
+    """Write rows of out or of a gradient; those of a sequence begin at row `first`."""
     base, stride = rows_of(rows, batch, head, first, CONFIG)
-    store_panels(base, start, stride, limit, values, ROWS, CONFIG.values)
+    store_panels(base, start, stride, limit, values, ROWS, COLUMNS)
 
 
 @triton.jit
