@@ -127,7 +127,7 @@ def _check_pass(run: CaseRun, name: str, each: Pass) -> None:
     implementation = run.implementation(name)
     warm = not is_interpreted(implementation, run.bench.device_type)
     on_gpu = run.bench.device_type == "cuda"
-    with triton_hooks.watch() if on_gpu else contextlib.nullcontext(triton_hooks.Seen()) as seen:
+    with triton_hooks.watch() if on_gpu else contextlib.nullcontext(triton_hooks.SeenKernels()) as seen:
         plain = implementation.family == "own" and implementation.compiled is None
         options: dict[str, Any] = {"warm": warm, "compiles": not plain, "fused": implementation.fused}
         found = check(implementation.attention, each, run.oracle, implementation.precision, **options)
@@ -151,7 +151,7 @@ def _emit_errors(run: CaseRun, name: str, mode: str, found: CheckedPass) -> None
                 run.emit_pass(name, mode, metric, status=Status.INCORRECT, note=found.reason)
 
 
-def _emit_compile_time(run: CaseRun, name: str, mode: str, found: CheckedPass, seen: triton_hooks.Seen) -> None:
+def _emit_compile_time(run: CaseRun, name: str, mode: str, found: CheckedPass, seen: triton_hooks.SeenKernels) -> None:
     if found.first_ms is None or found.reason:
         return
     cost = max(0.0, found.first_ms - found.warm_ms)

@@ -17,7 +17,7 @@ _SHAPE = ("HEAD_DIM", "BLOCK_D", "SIZE", "COPIED")  # constants of the problem, 
 
 
 @dataclass
-class Seen:
+class SeenKernels:
     """Observed kernels."""
 
     kernels: dict[str, str] = field(default_factory=dict)  # by name the tile, warps and stages of the last launch
@@ -31,9 +31,9 @@ class Seen:
 
 
 @contextlib.contextmanager
-def watch() -> Iterator[Seen]:
+def watch() -> Iterator[SeenKernels]:
     """Observe Triton within the block; if several configurations of a kernel are tried, the last one counts."""
-    seen = Seen()
+    seen = SeenKernels()
     try:
         from triton import knobs
         from triton.runtime.jit import JITFunction
