@@ -5,7 +5,7 @@ largest number, or 0 where the bits are the same.
 
 - no leak: with a causal mask, earlier results do not change when later tokens do, nor when rows of a cache beyond its
   length hold NaN.
-- alone: a sequence gives the same alone and in a batch, of decoding next to a sequence of another length.
+- alone: a sequence gives the same alone and in a batch. In decoding the other sequence has another length.
 - padding: tokens appended below a causal mask, more room in a cache and other pages do not change the result.
 - repeat: the same call gives the same bits twice.
 - NaN: a NaN and an inf in one sequence stay there.
