@@ -34,6 +34,7 @@ from results.derive import geometric_mean
 from results.implementations import version_name
 from results.records import Measurement, Run
 
+_ONE_ROUND = "Both were sampled in one round, which gives no verdict; a run without --quick takes eight."
 # What two live processes of the same code differ by in all rounds, a standard deviation: a share of the time, and some
 # time. Of 80 cells of an H200: 0.5 % below 50 us, 0.26 % to 100 us, 0.1 % above (2026-11).
 _OFFSET, _OFFSET_MS, _OFFSET_FREEDOM = 0.001, 0.00015, 30.0
@@ -95,7 +96,9 @@ def judge_rounds(first: Measurement, second: Measurement, like: RoundSpread | No
     before, after = rounds(first), rounds(second)
     if not (before and after and before.said and after.said and len(before.logs) == len(after.logs)):
         ratio = first.value / second.value if first.value and second.value else None
-        return Judgement(Verdict.UNCLEAR, ratio, None, None, None, "no rounds", "The two did not take the same rounds.")
+        alone = len(first.round_sizes) == len(second.round_sizes) == 1
+        reason = _ONE_ROUND if alone else "The two did not take the same rounds."
+        return Judgement(Verdict.UNCLEAR, ratio, None, None, None, "no rounds", reason)
     waited = max(-math.log1p(-waiting(m)) for m in (first, second))  # on a busy host
     basis = f"{len(before.logs)} paired rounds of two live processes{like.wider if like else ''}"
     found = judgement(*paired_ends(before, after, like, apart, waited))

@@ -134,6 +134,9 @@ def test_rounds_that_do_not_pair_and_what_a_busy_host_may_have_added_are_unclear
     (cell,) = compare_versions(RUN, rows).cells
     assert (cell.outcome, cell.judgement.low) == ("UNCLEAR", None)
     assert "did not take the same rounds" in cell.reason
+    rows = [row(name, case, samples[:OF_ROUND], round_sizes=(OF_ROUND,)) for name in ("a", "a@abc1234")]
+    (cell,) = compare_versions(RUN, rows).cells
+    assert (cell.outcome, "without --quick" in cell.reason) == ("UNCLEAR", True)
     rows = [replace(m, note="Up to 50 % of it is waiting for a core.") for m in machine(1.3)[:40]]
     assert share(machine(1.3)[:40], "SLOWER") == 1 and share(rows, "UNCLEAR") == 1
 
