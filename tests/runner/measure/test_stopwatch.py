@@ -21,6 +21,12 @@ def busy(milliseconds: float) -> Callable[[], None]:
     return call
 
 
+def least_in_turns(stopwatch: KernelStopwatch, first: Callable, second: Callable) -> tuple[float, float]:
+    """Return the least of 24 times of each call, taken in turns: other processes can share the card."""
+    turns = [(stopwatch.sample(first, 4), stopwatch.sample(second, 4)) for _ in range(6)]
+    return min(min(a) for a, _ in turns), min(min(b) for _, b in turns)
+
+
 class Counting:
     """A stopwatch of prepared times."""
 
@@ -84,15 +90,14 @@ def test_a_part_of_a_call_is_sampled_shortly(call_ms: float, samples: int) -> No
 
 @pytest.mark.gpu
 def test_kernel_time_leaves_the_hosts_time_out() -> None:
-    x = torch.randn(4096, 4096, device="cuda")
+    x = torch.randn(2048, 2048, device="cuda")
     slow_host, work = busy(2.0), lambda: x @ x
 
     def call() -> None:
         slow_host()
         work()
 
-    stopwatch = KernelStopwatch("cuda:0")
-    plain, with_host = (sorted(stopwatch.sample(c, 20))[10] for c in (work, call))
+    plain, with_host = least_in_turns(KernelStopwatch("cuda:0"), work, call)
     assert with_host == pytest.approx(plain, rel=0.1)
     assert min(EagerStopwatch(torch.cuda.synchronize).sample(call, 5)) >= 2.0 + 0.5 * plain
 
@@ -127,9 +132,8 @@ def test_kernel_time_of_work_on_another_stream_that_is_waited_for_is_the_works()
             torch.cuda._sleep(2_000_000)
         current.wait_stream(side)
 
-    stopwatch = KernelStopwatch("cuda:0")
-    here = sorted(stopwatch.sample(lambda: torch.cuda._sleep(2_000_000), 10))[5]
-    assert sorted(stopwatch.sample(elsewhere, 10))[5] == pytest.approx(here, rel=0.05)
+    here, there = least_in_turns(KernelStopwatch("cuda:0"), lambda: torch.cuda._sleep(2_000_000), elsewhere)
+    assert there == pytest.approx(here, rel=0.05)
 
 
 @pytest.mark.gpu
