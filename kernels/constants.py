@@ -1,7 +1,5 @@
 """Pass a configuration to a Triton or Gluon kernel as one constexpr argument."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import triton.language as tl

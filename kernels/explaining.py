@@ -3,8 +3,6 @@
 It asks the functions that the call itself asks. Nothing is computed, and no kernel is compiled.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any

@@ -14,8 +14,6 @@ kernels, also windows of two widths. Differences:
   the check on. Without it, no number leads to a write outside of the cache: PyTorch's assertion fails instead.
 """
 
-from __future__ import annotations
-
 import inspect
 import operator
 import os

@@ -4,8 +4,6 @@ A sweep times them with all others, and a rule may name one. A form is a row of 
 triton_fa2 differs from one in a number; a name of which no table has such a row any more is no implementation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache, partial

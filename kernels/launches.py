@@ -4,8 +4,6 @@
 tuned or synchronized then, so a CUDA graph can capture it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import Any, Protocol

@@ -3,8 +3,6 @@
 Threads compile by Triton's AsyncCompileMode, mostly without Python's global lock (kernels/DESIGN.md, "Host path").
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor

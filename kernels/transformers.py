@@ -12,8 +12,6 @@ A name contains no slash, because transformers would look for it on its hub, and
 the package FlashAttention. This module does not import transformers before `register` is called.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 import tomllib

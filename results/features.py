@@ -5,8 +5,6 @@ case lists features in the order of FEATURES. `kernels.features` defines what th
 are drawn here from a seed made of the case, so that operations, bytes and inputs agree. Standard library only.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Recordings: the problems of attention that a program computes, and how often. JSON files, read without torch."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Lists of devices, implementations and sweeps, and the plan of one sweep, as text or JSON."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from collections.abc import Callable

@@ -4,8 +4,6 @@ The process writes what it has seen at most once a second and at its end, so tha
 never ends leaves a recording, too.
 """
 
-from __future__ import annotations
-
 import atexit
 import importlib.metadata
 import importlib.util

@@ -5,8 +5,6 @@ a step is a forward, a forward and backward (without an optimizer, which would h
 Models of transformers use ours by `attn_implementation="attnbench"`, all others by `kernels.sdpa_replacement()`.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import math

@@ -5,8 +5,6 @@ memory and say that they are on a GPU, whose properties are those of FACTS; a la
 recorded and not run. So nothing here repeats the arguments of a kernel.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace

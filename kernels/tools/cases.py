@@ -5,8 +5,6 @@ tuning tables; those are only compiled, on tensors without memory (`kernels.tool
 `kernels.tools.check_features`.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass

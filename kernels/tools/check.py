@@ -8,8 +8,6 @@ All three use the list of `kernels.tools.cases`. Words select the cases or varia
 `--list` prints the names.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Iterable, Iterator, Sequence

@@ -3,8 +3,6 @@
 Needs only Triton's wheel.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import subprocess

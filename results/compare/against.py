@@ -17,18 +17,9 @@ from dataclasses import replace
 from typing import Any
 
 from results import levels
+from results.compare import compare
 from results.compare.between_rounds import PairOfRounds, RoundMedians, RoundSpread, rounds, student, usual_of_pairs
 from results.compare.between_runs import LEAST, is_control
-from results.compare.compare import (
-    ChangedFact,
-    ComparedCell,
-    Comparison,
-    compared_cell,
-    controls_of,
-    coverage,
-    geometric_means,
-    urgency,
-)
 from results.compare.verdicts import CERTAINTY, Judgement, Verdict, judgement, paired_ends, waiting
 from results.derive import geometric_mean
 from results.implementations import version_name
@@ -46,35 +37,35 @@ class NotAgainst(ValueError):
     """The run measured one version alone."""
 
 
-def compare_versions(run: Run, measurements: Sequence[Measurement]) -> Comparison:
+def compare_versions(run: Run, measurements: Sequence[Measurement]) -> compare.Comparison:
     """Judge this version against the other in every cell that both tried. Raises NotAgainst for any other run."""
     if not run.against:
         raise NotAgainst(f"Run {run.run_id!r} measured one version alone; `runner run --against` measures two.")
     label = str(run.against.get("label"))
     pairs = _pairs(measurements, label)
     same_torch = run.against.get("torch") == run.torch
-    cells = sorted((cell for cell in _judged(pairs, same_torch) if cell), key=urgency)
+    cells = sorted((cell for cell in _judged(pairs, same_torch) if cell), key=compare.urgency)
     tried = Counter((second.timing, second.implementation, second.mode) for _, second in pairs)
-    return Comparison(
+    return compare.Comparison(
         first=f"{run.run_id}@{label}",
         second=run.run_id,
         same_run=False,
         changes=tuple(
-            ChangedFact(fact, run.against.get(fact), getattr(run, fact))
+            compare.ChangedFact(fact, run.against.get(fact), getattr(run, fact))
             for fact in _FACTS
             if run.against.get(fact) != getattr(run, fact)
         ),
         not_said=(),
-        means=tuple(geometric_means(cells, tried)),
+        means=tuple(compare.geometric_means(cells, tried)),
         cells=tuple(cells),
         only_first=0,
         only_second=0,
-        coverage=tuple(coverage(cells, [Counter(second.timing for _, second in pairs), Counter(), Counter()])),
+        coverage=tuple(compare.coverage(cells, [Counter(second.timing for _, second in pairs), Counter(), Counter()])),
         remarks=tuple(_remarks(cells, same_torch)),
     )
 
 
-def in_words(found: Comparison) -> str:
+def in_words(found: compare.Comparison) -> str:
     """Return the verdict of every cell, a line each, then their counts and means."""
     lines = [_line(cell) for cell in found.cells]
     for timing in dict.fromkeys(cell.timing for cell in found.cells):
@@ -142,7 +133,7 @@ def _pairs(measurements: Iterable[Measurement], label: str) -> list[Pair]:
     return found
 
 
-def _judged(pairs: Sequence[Pair], same_torch: bool) -> Iterable[ComparedCell | None]:
+def _judged(pairs: Sequence[Pair], same_torch: bool) -> Iterable[compare.ComparedCell | None]:
     for timing in dict.fromkeys(second.timing for _, second in pairs):
         those = [pair for pair in pairs if pair[1].timing == timing]
         like = usual_of_pairs(
@@ -157,7 +148,7 @@ def _judged(pairs: Sequence[Pair], same_torch: bool) -> Iterable[ComparedCell | 
             if first.value and second.value:
                 apart = max(usual_offset(second.value), seen or usual_offset(second.value), key=lambda s: s.variance)
                 found = judge_rounds(first, second, like.near(second.value), apart)
-            yield compared_cell(first, second, found)
+            yield compare.compared_cell(first, second, found)
 
 
 def _seen_offset(pairs: Sequence[Pair]) -> RoundSpread | None:
@@ -172,20 +163,20 @@ def _seen_offset(pairs: Sequence[Pair]) -> RoundSpread | None:
     return RoundSpread(statistics.fmean(log**2 for log in controls), float(len(controls)))
 
 
-def _remarks(cells: Sequence[ComparedCell], same_torch: bool) -> Iterable[str]:
+def _remarks(cells: Sequence[compare.ComparedCell], same_torch: bool) -> Iterable[str]:
     offsets = [cell.judgement.apart for cell in cells if cell.judgement and cell.judgement.apart]
     if offsets:
         span = " to ".join(dict.fromkeys(f"{offset:.1%}" for offset in (min(offsets), max(offsets))))
         yield f"The intervals include what two processes of the same code differ by: {span}."
     for timing in dict.fromkeys(cell.timing for cell in cells):
-        controls = controls_of(cells, timing)
+        controls = compare.controls_of(cells, timing)
         mean = geometric_mean([cell.judgement.speedup for cell in controls])
         if mean and same_torch:
             where = f"in {timing} time over {len(controls)} shapes"
             yield f"PyTorch's own kernels, which did not change, are {mean:.3f}× as fast {where}."
 
 
-def _line(cell: ComparedCell) -> str:
+def _line(cell: compare.ComparedCell) -> str:
     where = f"{cell.implementation} {cell.mode}, {cell.timing} time, {levels.words(cell.case)}"
     found = cell.judgement
     if found is None or found.low is None:

@@ -12,25 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from results.compare.between_runs import (
-    LEAST,
-    ProcessShift,
-    Shift,
-    beyond_controls,
-    beyond_rounds,
-    is_control,
-    speak_for_the_machine,
-)
-from results.compare.verdicts import (
-    BAND,
-    Doubt,
-    Judgement,
-    judge,
-    sampled_in_rounds,
-    standard_error,
-    undecided,
-    usual_spread,
-)
+from results.compare import between_runs, verdicts
 from results.derive import geometric_mean
 from results.records import CASE_FIELDS, Case, Measurement, Run, case_to_json
 
@@ -83,7 +65,7 @@ class ComparedCell:
     outcome: str  # one of ORDER
     first: Measurement
     second: Measurement
-    judgement: Judgement | None  # None where a number is missing
+    judgement: verdicts.Judgement | None  # None where a number is missing
     reason: str
 
     @property
@@ -148,7 +130,7 @@ def compare(first: Side, second: Side) -> Comparison:
     protocol = first.run.protocol if first.run.protocol == second.run.protocol else None
     same_run = first.run.run_id == second.run.run_id
     shared = [(before[key], after[key]) for key in before if key in after]
-    controls = not same_run and not pair and speak_for_the_machine(first.run, second.run)
+    controls = not same_run and not pair and between_runs.speak_for_the_machine(first.run, second.run)
     cells = [cell for cell in _judged(shared, pair, protocol, one_process=same_run, controls=controls) if cell]
     if not same_run and first.run.gpu_name == second.run.gpu_name:
         cells = [_decided(cell, first.run, second.run) for cell in cells]
@@ -199,16 +181,16 @@ def _judged(
     controls: bool,
 ) -> Iterable[ComparedCell | None]:
     """Judge each cell with the usual spread of its timing, because a few rounds say little about their own spread."""
-    paired = one_process and sampled_in_rounds(protocol)
+    paired = one_process and verdicts.sampled_in_rounds(protocol)
     for timing in dict.fromkeys(first.timing for first, _ in shared):
         those = [both for both in shared if both[0].timing == timing]
         known = [(first, second) for first, second in those if None not in (first.value, second.value)]
-        usual = usual_spread(known, paired=paired)
-        found = [judge(a, b, protocol=protocol, paired=paired, like=usual.near(a.value)) for a, b in known]
+        usual = verdicts.usual_spread(known, paired=paired)
+        found = [verdicts.judge(a, b, protocol=protocol, paired=paired, like=usual.near(a.value)) for a, b in known]
         if not one_process:
             apart = _apart(known, found, by_host=timing == HOST_TIMING, controls=controls)
             found = [
-                judge(a, b, protocol=protocol, like=usual.near(a.value), apart=beyond)
+                verdicts.judge(a, b, protocol=protocol, like=usual.near(a.value), apart=beyond)
                 for (a, b), beyond in zip(known, apart, strict=True)
             ]
         judged = iter(found)
@@ -218,25 +200,31 @@ def _judged(
 
 
 def _apart(
-    known: Sequence[tuple[Measurement, Measurement]], found: Sequence[Judgement], *, by_host: bool, controls: bool
-) -> list[ProcessShift | None]:
+    known: Sequence[tuple[Measurement, Measurement]],
+    found: Sequence[verdicts.Judgement],
+    *,
+    by_host: bool,
+    controls: bool,
+) -> list[between_runs.ProcessShift | None]:
     """Return by what two processes differ in each cell beyond its rounds; None where a cell has no interval.
 
     `controls` says whether PyTorch's own kernels can tell.
     """
-    errors = [standard_error(judgement) for judgement in found]
+    errors = [verdicts.standard_error(judgement) for judgement in found]
     shifts = [
-        Shift((a.implementation, a.mode), math.log(judgement.speedup), error, math.sqrt(a.value * b.value))
+        between_runs.Shift((a.implementation, a.mode), math.log(judgement.speedup), error, math.sqrt(a.value * b.value))
         for (a, b), judgement, error in zip(known, found, errors, strict=True)
         if error is not None
     ]
-    unchanged = [shift for shift in shifts if controls and is_control(shift.kind[0])]
-    spreads = iter(beyond_rounds(shifts, unchanged) if by_host else beyond_controls(shifts, unchanged))
+    unchanged = [shift for shift in shifts if controls and between_runs.is_control(shift.kind[0])]
+    spreads = iter(
+        between_runs.beyond_rounds(shifts, unchanged) if by_host else between_runs.beyond_controls(shifts, unchanged)
+    )
     return [None if error is None else next(spreads) for error in errors]
 
 
 def compared_cell(
-    first: Measurement, second: Measurement, found: Judgement | None, pair: str | None = None
+    first: Measurement, second: Measurement, found: verdicts.Judgement | None, pair: str | None = None
 ) -> ComparedCell | None:
     """Return the judged cell, of `pair` where two implementations are compared; None if neither side has a number."""
     if found:
@@ -253,9 +241,9 @@ def compared_cell(
 
 def _decided(cell: ComparedCell, first: Run, second: Run) -> ComparedCell:
     """Return the cell; UNCLEAR if only unchanged kernels could tell its change from the machine's and none do."""
-    if not cell.judgement or not cell.judgement.unshown or cell.judgement.doubt is Doubt.CLOCK:
+    if not cell.judgement or not cell.judgement.unshown or cell.judgement.doubt is verdicts.Doubt.CLOCK:
         return cell
-    found = undecided(cell.judgement, deciding_command(first, second))
+    found = verdicts.undecided(cell.judgement, deciding_command(first, second))
     return replace(cell, outcome=str(found.verdict), judgement=found, reason=found.reason)
 
 
@@ -287,7 +275,7 @@ def _changes(first: Side, second: Side) -> Iterable[ChangedFact]:
     machines = _machine(first), _machine(second)
     for fact in machines[0] if first.run.run_id != second.run.run_id else ():
         before, after = (machine.get(fact) for machine in machines)
-        if before and after and abs(math.log(before / after)) > math.log1p(BAND):
+        if before and after and abs(math.log(before / after)) > math.log1p(verdicts.BAND):
             yield ChangedFact(fact, round(before, 1), round(after, 1))
 
 
@@ -371,7 +359,7 @@ def _remarks(cells: Sequence[ComparedCell], first: Run, second: Run) -> Iterable
             yield from _control(cells, first, second)
 
 
-def _apart_in_words(timing: str | None, judged: Sequence[Judgement], first: Run, second: Run) -> str:
+def _apart_in_words(timing: str | None, judged: Sequence[verdicts.Judgement], first: Run, second: Run) -> str:
     """Return what two runs of the same thing differ by in that timing, and whose word it is."""
     apart = [found.apart for found in judged if found.apart is not None]
     which = f"{timing} times" if timing else "these times"
@@ -383,9 +371,9 @@ def _apart_in_words(timing: str | None, judged: Sequence[Judgement], first: Run,
     if any(found.unshown for found in judged):
         unclear = "what is smaller" if first.gpu_name != second.gpu_name else "every verdict on them"
         return (
-            f"No unchanged kernels are in both runs, at least {LEAST}, so the intervals include what two processes "
-            f"usually vary {spread} in {which}; {unclear} is UNCLEAR. `{deciding_command(first, second)}` measures "
-            "both in one run and decides."
+            f"No unchanged kernels are in both runs, at least {between_runs.LEAST}, so the intervals include what two "
+            f"processes usually vary {spread} in {which}; {unclear} is UNCLEAR. "
+            f"`{deciding_command(first, second)}` measures both in one run and decides."
         )
     return f"PyTorch's unchanged kernels vary {spread} between these two runs; the intervals include that."
 
@@ -395,7 +383,7 @@ def _control(cells: Sequence[ComparedCell], first: Run, second: Run) -> Iterable
 
     They count as unmoved within the band and two standard errors of their mean, and if few are called different.
     """
-    if not speak_for_the_machine(first, second):
+    if not between_runs.speak_for_the_machine(first, second):
         return
     for timing in dict.fromkeys(cell.timing for cell in cells):
         controls = controls_of(cells, timing)
@@ -404,7 +392,7 @@ def _control(cells: Sequence[ComparedCell], first: Run, second: Run) -> Iterable
         logs = [math.log(cell.judgement.speedup) for cell in controls]
         mean, doubt = math.exp(statistics.fmean(logs)), 2 * statistics.stdev(logs) / math.sqrt(len(logs))
         different = sum(cell.outcome in ("FASTER", "SLOWER") for cell in controls)
-        moved = abs(math.log(mean)) - doubt > math.log1p(BAND)
+        moved = abs(math.log(mean)) - doubt > math.log1p(verdicts.BAND)
         if moved or different > max(_CONTROLS, _BY_CHANCE * len(controls)):
             yield (
                 f"The machine differed: PyTorch's own kernels, the same torch {first.torch} in both runs, are "
@@ -415,7 +403,7 @@ def _control(cells: Sequence[ComparedCell], first: Run, second: Run) -> Iterable
 
 def controls_of(cells: Sequence[ComparedCell], timing: str | None) -> list[ComparedCell]:
     """Return the judged cells of PyTorch's own kernels in one timing."""
-    those = [cell for cell in cells if cell.timing == timing and is_control(cell.implementation)]
+    those = [cell for cell in cells if cell.timing == timing and between_runs.is_control(cell.implementation)]
     return [cell for cell in those if cell.judgement and cell.judgement.speedup]
 
 

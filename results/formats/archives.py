@@ -4,8 +4,6 @@ Archives are not trusted, so nothing is extracted to disk. If a run's record and
 are combined again.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -4,8 +4,6 @@ A small server process imports the readers once and forks a child for each call,
 ends with its call. A call that reaches a limit is refused in words, like any other file that cannot be taken.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import importlib

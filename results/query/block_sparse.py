@@ -1,7 +1,5 @@
 """Block-sparse masks: the speedup over the fastest dense call of the same sizes, by sparsity and tokens."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from results.sql import SqlFile

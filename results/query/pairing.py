@@ -5,8 +5,6 @@ here, on about as many rows as a page shows, because planning SQL for it takes l
 rows a table like those that the store answers with: text stays text where all of it is missing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple

@@ -3,8 +3,6 @@
 It follows from stored results and is written as JSON or as a Python file without dependencies.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

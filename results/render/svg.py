@@ -7,7 +7,8 @@ from itertools import groupby
 from typing import Any
 
 from results.metrics import METRICS
-from results.reports.side_by_side import Section, pairs
+from results.reports.layout import Section
+from results.reports.side_by_side import pairs
 
 # Okabe and Ito's colors, distinct for every color vision; shapes repeat the distinction.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")

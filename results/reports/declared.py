@@ -19,24 +19,13 @@ from typing import Any
 
 from results.paths import toml_of
 from results.records import Case, Measurement
+from results.reports import layout
 from results.reports.claims import ANSWERS, Answer, Claim, Pick
-from results.reports.layout import (
-    Best,
-    Facts,
-    Grid,
-    Labels,
-    Remark,
-    ReportError,
-    Section,
-    SpreadColumn,
-    read_seqlen,
-    with_k,
-)
 from results.reports.own import OwnNumbers
 
 Evidence = tuple[tuple[str, ...], Callable[[Case], object]]
 _HERE = Path(__file__).parent
-_LENGTHS: dict[str, Callable[[int], str]] = {"plain": str, "comma": "{:,}".format, "K": with_k}
+_LENGTHS: dict[str, Callable[[int], str]] = {"plain": str, "comma": "{:,}".format, "K": layout.with_k}
 
 
 @dataclass(frozen=True)
@@ -48,10 +37,10 @@ class Report:
     title: str
     source: str
     implementations: Mapping[str, str]  # published name -> own implementation
-    grids: tuple[Grid, ...]
-    formula_grids: tuple[Grid, ...]  # the grids that a formula fills, too
+    grids: tuple[layout.Grid, ...]
+    formula_grids: tuple[layout.Grid, ...]  # the grids that a formula fills, too
     claims: tuple[Claim, ...]
-    more_sections: Callable[[Sequence[Measurement], OwnNumbers], list[Section]] | None = None
+    more_sections: Callable[[Sequence[Measurement], OwnNumbers], list[layout.Section]] | None = None
     evidence: tuple[Evidence, ...] = ()  # implementations and cases that fill rows of `more_sections`
 
 
@@ -64,7 +53,7 @@ def names() -> tuple[str, ...]:
 def get(name: str) -> Report:
     """Return a report by its name. Raises ReportError for an unknown name."""
     if name not in names():
-        raise ReportError(f"Unknown report {name!r}. Available: {', '.join(names())}.")
+        raise layout.ReportError(f"Unknown report {name!r}. Available: {', '.join(names())}.")
     said = _toml(name)
     module = importlib.import_module(f"results.reports.{name}") if (_HERE / f"{name}.py").exists() else None
     tables = [{**said.get("defaults", {}), **table} for table in said["tables"]]
@@ -129,11 +118,11 @@ def advice(name: str) -> dict[str, Answer]:
     return {said["where"]: answer_of(said, picks(name), module) for said in _toml(name)["advice"]}
 
 
-def _grid(table: Mapping[str, Any], module: ModuleType | None) -> Grid:
+def _grid(table: Mapping[str, Any], module: ModuleType | None) -> layout.Grid:
     labels, rows = table.get("labels", []), {tuple(row["labels"]): _facts(row) for row in table.get("rows", [])}
     columns = {header: _column(said, module) for header, said in table["columns"].items()}
     sweep = table.get("measured_by")
-    return Grid(
+    return layout.Grid(
         section=table["section"],
         header=(*(label["head"] for label in labels), *table.get("heads", ()), *columns),
         row=_reader(labels) if labels else lambda labels: rows[labels],
@@ -147,23 +136,25 @@ def _grid(table: Mapping[str, Any], module: ModuleType | None) -> Grid:
     )
 
 
-def _facts(said: Mapping[str, Any]) -> Facts:
+def _facts(said: Mapping[str, Any]) -> layout.Facts:
     left = {name: value for name, value in _frozen(said).items() if name not in ("labels", "open")}
     return {**left, **dict.fromkeys(said.get("open", ()))}
 
 
-def _column(said: Mapping[str, Any], module: ModuleType | None) -> Facts | Remark | SpreadColumn | Best:
+def _column(
+    said: Mapping[str, Any], module: ModuleType | None
+) -> layout.Facts | layout.Remark | layout.SpreadColumn | layout.Best:
     if "words" in said:
-        return Remark(getattr(module, said["words"]) if said["words"] else None)
+        return layout.Remark(getattr(module, said["words"]) if said["words"] else None)
     if "best" in said:
-        return Best(said["best"], {name: value for name, value in said.items() if name != "best"})
-    return SpreadColumn() if "spread" in said else _facts(said)
+        return layout.Best(said["best"], {name: value for name, value in said.items() if name != "best"})
+    return layout.SpreadColumn() if "spread" in said else _facts(said)
 
 
-def _reader(labels: Sequence[Mapping[str, Any]]) -> Callable[[Labels], Facts]:
+def _reader(labels: Sequence[Mapping[str, Any]]) -> Callable[[layout.Labels], layout.Facts]:
     """Return the function from the labels of a row to its facts."""
 
-    def row(texts: Labels) -> Facts:
+    def row(texts: layout.Labels) -> layout.Facts:
         found: dict[str, Any] = {}
         for label, text in zip(labels, texts, strict=True):
             names, separator = [label["fact"], *label.get("and", ())], label.get("by", "\n")
@@ -179,13 +170,13 @@ def _value(fact: str, text: str, words: Mapping[str, Any] | None) -> Any:
         return words.get(text)
     if text == "None":
         return None
-    return text if fact in ("implementation", "dtype") else read_seqlen(text)
+    return text if fact in ("implementation", "dtype") else layout.read_seqlen(text)
 
 
-def _writer(labels: Sequence[Mapping[str, Any]]) -> Callable[[Measurement], Labels]:
+def _writer(labels: Sequence[Mapping[str, Any]]) -> Callable[[Measurement], layout.Labels]:
     """Return the function from a number to the labels of its row."""
 
-    def name(measurement: Measurement) -> Labels:
+    def name(measurement: Measurement) -> layout.Labels:
         return tuple(
             label.get("by", "").join(_text(measurement, fact, label) for fact in (label["fact"], *label.get("and", ())))
             for label in labels

@@ -16,21 +16,9 @@ from results.files import journal, library
 from results.grouping import grouped
 from results.records import Measurement, Run, Status
 from results.render.markdown import markdown_table, plain
-from results.reports import claims
+from results.reports import claims, layout
 from results.reports.coverage import coverage, gaps, total
 from results.reports.derived import SUFFIX, enriched, formula_numbers
-from results.reports.layout import (
-    Best,
-    Grid,
-    Labels,
-    Remark,
-    ReportError,
-    Section,
-    SpreadColumn,
-    TableRow,
-    number_of,
-    shipped_notes,
-)
 from results.reports.own import OwnNumbers
 from results.reports.rendering import Runs, environment, printed_rows, quoted, render_report
 from results.sql import SqlFile
@@ -55,7 +43,7 @@ def published(name: str) -> list[tuple[Run, list[Measurement]]]:
 
 def sections(
     name: str, printed: Runs, runs: Runs = (), implementations: Mapping[str, str] | None = None
-) -> list[Section]:
+) -> list[layout.Section]:
     """Return every table of a report, paired with the numbers of own runs and the numbers derived from them.
 
     A table shows one GPU: the one that the report names, or else the one that fills the most rows. Each row comes from
@@ -92,15 +80,15 @@ def sections(
 
 
 def merged(
-    each: Mapping[str, Sequence[Section]], gpus: Mapping[str, str | None], printed_on: Mapping[str, str | None]
-) -> dict[str, list[Section]]:
+    each: Mapping[str, Sequence[layout.Section]], gpus: Mapping[str, str | None], printed_on: Mapping[str, str | None]
+) -> dict[str, list[layout.Section]]:
     """Return the sections of several runs by title, one for each setting.
 
     A table shows one GPU: the one that the report names, or else the one whose runs fill the most rows. The settings
     that fill the most rows are kept, and those that fill a row which the others do not.
     `gpus` maps runs to GPUs, `printed_on` maps titles to the GPUs that the report names.
     """
-    found: dict[str, dict[str, list[tuple[str, Section]]]] = {}
+    found: dict[str, dict[str, list[tuple[str, layout.Section]]]] = {}
     for run_id, sections_of_run in each.items():
         for section in sections_of_run:
             found.setdefault(section.title, {}).setdefault(section.setting, []).append((run_id, section))
@@ -113,10 +101,10 @@ def merged(
 
 
 def _of_one_gpu(
-    found: Sequence[tuple[str, Section]], gpus: Mapping[str, str | None], printed_on: str | None
+    found: Sequence[tuple[str, layout.Section]], gpus: Mapping[str, str | None], printed_on: str | None
 ) -> set[str]:
     """Return the runs on the GPU that the report names, or else on the one that fills the most rows."""
-    rows: dict[str | None, set[Labels]] = {}
+    rows: dict[str | None, set[layout.Labels]] = {}
     cells: Counter[str | None] = Counter()
     for run_id, section in found:
         own = [row for row in section.rows if row.own]
@@ -135,10 +123,10 @@ def _is_same_chip(ours: str | None, theirs: str | None) -> bool:
     return chip is not None and chip[0] in _CHIP.findall(ours or "")
 
 
-def _fullest(settings: Sequence[Section]) -> list[Section]:
+def _fullest(settings: Sequence[layout.Section]) -> list[layout.Section]:
     filled = {at: {row.labels for row in section.rows if row.own} for at, section in enumerate(settings)}
     order = sorted(filled, key=lambda at: -len(filled[at]))
-    kept: list[Section] = []
+    kept: list[layout.Section] = []
     seen: set[Any] = set()
     for at in order:
         if not kept or (filled[at] and len(filled[at]) == len(filled[order[0]])) or filled[at] - seen:
@@ -147,7 +135,7 @@ def _fullest(settings: Sequence[Section]) -> list[Section]:
     return kept
 
 
-def _one_of(same: Sequence[tuple[str, Section]]) -> Section:
+def _one_of(same: Sequence[tuple[str, layout.Section]]) -> layout.Section:
     """Return one section from several of the same setting, with each row from the run that fills most of it.
 
     A tie goes to the run with the most ranges in its words, then the most cases, then the most cells in the table.
@@ -165,7 +153,7 @@ def _one_of(same: Sequence[tuple[str, Section]]) -> Section:
     return replace(same[0][1], rows=tuple(rows))
 
 
-def _filled(row: TableRow) -> int:
+def _filled(row: layout.TableRow) -> int:
     """Return the number of own cells with text in a row."""
     return sum(map(bool, row.own or ()))
 
@@ -177,8 +165,8 @@ def _gpu_of(section: str, printed: Runs) -> str | None:
 
 
 def _formula_sections(
-    grid: Grid, settings: Sequence[Section], printed: Runs, chosen: Mapping[str, str]
-) -> Iterator[Section]:
+    grid: layout.Grid, settings: Sequence[layout.Section], printed: Runs, chosen: Mapping[str, str]
+) -> Iterator[layout.Section]:
     """Yield a table by formula if one of its rows has no own number."""
     rows = settings[0].rows
     if all(any(section.rows[at].own for section in settings) for at in range(len(rows))):
@@ -187,7 +175,7 @@ def _formula_sections(
         yield replace(section, title=f"{section.title}{SUFFIX}", by_formula=True)
 
 
-def _sections_of(report: reports.Report, printed: Runs, numbers: OwnNumbers) -> list[Section]:
+def _sections_of(report: reports.Report, printed: Runs, numbers: OwnNumbers) -> list[layout.Section]:
     found = [section for grid in report.grids for section in _sections(grid, printed, numbers)]
     rows = [m for _, measurements in printed for m in measurements]
     more = report.more_sections(rows, numbers) if report.more_sections else []
@@ -201,12 +189,12 @@ def like(store: Store, name: str) -> list[tuple[str, int]]:
     return store.rows(_SQL("like", fields=", ".join(fields), same=same), [name, name])
 
 
-def pairs(section: Section) -> list[dict[str, Any]]:
+def pairs(section: layout.Section) -> list[dict[str, Any]]:
     """Return both numbers of every cell as data, and own over printed. Words and missing numbers are None."""
     rows = []
     for row in section.rows:
         for at, (column, metric) in enumerate(zip(section.columns, section.metrics, strict=True)):
-            printed, own = number_of(row.printed[at]), number_of(row.own[at] if row.own else None)
+            printed, own = layout.number_of(row.printed[at]), layout.number_of(row.own[at] if row.own else None)
             if metric is None or (printed is None and own is None):
                 continue
             names = dict(zip(section.labels, map(plain, row.labels), strict=True))
@@ -216,7 +204,7 @@ def pairs(section: Section) -> list[dict[str, Any]]:
     return rows
 
 
-def rows_by_run(section: Section) -> str:
+def rows_by_run(section: layout.Section) -> str:
     """Return the runs of a section's own rows. Several runs are named with their rows."""
     if not any(section.metrics):
         return ", ".join(section.runs)
@@ -225,12 +213,12 @@ def rows_by_run(section: Section) -> str:
     return ", ".join(run if len(rows) == 1 else f"{run} ({of_run})" for run, of_run in words.items())
 
 
-def both(row: TableRow, at: int) -> str:
+def both(row: layout.TableRow, at: int) -> str:
     """Return a cell with both numbers: printed / own."""
     return f"{plain(row.printed[at]) or '–'} / {row.own[at] or '–' if row.own else NOT_MEASURED}"
 
 
-def cell(section: Section, row: TableRow, at: int) -> str:
+def cell(section: layout.Section, row: layout.TableRow, at: int) -> str:
     """Return a cell with both numbers, or as printed if its column of words has no own text."""
     numbers = any(section.metrics)
     if numbers and section.metrics[at] is None and not any(each.own and each.own[at] for each in section.rows):
@@ -254,7 +242,7 @@ def render(name: str, printed: Runs, own: Runs = (), implementations: Mapping[st
     found = sections(name, printed, own, implementations)
     if own and not total(coverage(found)).filled:
         names = ", ".join(run.run_id for run, _ in own)
-        raise ReportError(
+        raise layout.ReportError(
             f"Run {names!r} has no number for the tables of {name}. It needs the report's shapes and "
             f"{', '.join(sorted(set(implementations.values())))}."
         )
@@ -270,7 +258,7 @@ def render(name: str, printed: Runs, own: Runs = (), implementations: Mapping[st
         parts += [f"Own numbers: {said}."] * bool(section.runs)
         parts += [f"- Not measured: {gap.words}. `{gap.command}`" for gap in section.gaps]
     parts += _findings_parts(findings(printed))
-    parts += ["## What the report says in words", *map(quoted, shipped_notes(name))]
+    parts += ["## What the report says in words", *map(quoted, layout.shipped_notes(name))]
     return "\n\n".join(parts) + "\n"
 
 
@@ -311,7 +299,7 @@ def speedups_beside(
     return "\n".join(_beside_table(mode, theirs, ours) for mode in _MODES)
 
 
-def _sections(grid: Grid, runs: Runs, numbers: OwnNumbers) -> Iterator[Section]:
+def _sections(grid: layout.Grid, runs: Runs, numbers: OwnNumbers) -> Iterator[layout.Section]:
     labels, columns = grid.header[: grid.labels], grid.header[grid.labels :]
     theirs = printed_rows(grid, runs)
     metrics = tuple(_metric(grid, column) for column in grid.columns.values())
@@ -322,18 +310,20 @@ def _sections(grid: Grid, runs: Runs, numbers: OwnNumbers) -> Iterator[Section]:
             tuple(names.get(plain(label), plain(label)) for label in row[: grid.labels]): tuple(row[grid.labels :])
             for row in rows
         }
-        found = tuple(TableRow(key, tuple(cells), ours.get(tuple(map(plain, key)))) for key, cells in theirs.items())
-        yield Section(grid.section, setting, labels, columns, metrics, found)
+        found = tuple(
+            layout.TableRow(key, tuple(cells), ours.get(tuple(map(plain, key)))) for key, cells in theirs.items()
+        )
+        yield layout.Section(grid.section, setting, labels, columns, metrics, found)
 
 
-def _metric(grid: Grid, column: Any) -> str | None:
-    if isinstance(column, Remark | SpreadColumn):
+def _metric(grid: layout.Grid, column: Any) -> str | None:
+    if isinstance(column, layout.Remark | layout.SpreadColumn):
         return None
-    facts = column.facts if isinstance(column, Best) else column
+    facts = column.facts if isinstance(column, layout.Best) else column
     return {**grid.facts, **facts}.get("metric")
 
 
-def _table(section: Section, *, with_own: bool) -> str:
+def _table(section: layout.Section, *, with_own: bool) -> str:
     rows = [
         [*row.labels, *(cell(section, row, at) if with_own else row.printed[at] for at in range(len(section.columns)))]
         for row in section.rows
@@ -341,7 +331,7 @@ def _table(section: Section, *, with_own: bool) -> str:
     return markdown_table((*section.labels, *section.columns), rows)
 
 
-def _explanation(own: Runs, found: Sequence[Section], implementations: Mapping[str, str]) -> str:
+def _explanation(own: Runs, found: Sequence[layout.Section], implementations: Mapping[str, str]) -> str:
     rows = total(coverage(found))
     has = "the own run has" if len(own) == 1 else "the own runs have"
     said = [

@@ -1,4 +1,4 @@
-"""The supervisor on one card of a cluster, which measures cases assigned by the driver and reports rows. No Ray."""
+"""The supervisor on one card of a cluster, which measures cases assigned by the driver and returns rows. No Ray."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
@@ -24,8 +24,7 @@ from runner.progress import Progress
 from runner.supervise.job import Cancelled, Job, Refused, SweepFailed
 from runner.supervise.supervisor import supervise
 
-_ASK_S = 0.1  # interval of checks for a stop while waiting for the driver's answer
-_TELL_S = 0.5  # interval of reports
+_TELL_S = 0.5  # interval of reports on a case
 _PLACE = f"attnbench-card-{os.uname().nodename}-"  # prefix of a card's folder, followed by the process id
 _CLAIMS = "attnbench-claims-"  # prefix of the folder that the cards of a host share
 _CLAIMS_AGE_S = 3600.0  # claims are only needed while kernels are compiled, at the start
@@ -43,19 +42,13 @@ class Errand:
 
 
 class CardSupervisor:
-    """Measures cases on the card of this process, one at a time, until the driver has no more.
+    """Measures cases on the card of this process, one at a time, as the driver assigns them.
 
-    `say` sends the driver a message, and `hear` returns its new messages, waiting at most some seconds for the first.
+    The driver's calls are answered in threads of their own, so that `look` and `stop` do not wait for a case.
     """
 
-    def __init__(
-        self,
-        errand: Errand,
-        slot: str,
-        say: Callable[[dict[str, Any]], None],
-        hear: Callable[[float], list[dict[str, Any]]],
-    ) -> None:
-        self._errand, self._slot, self._say, self._hear = errand, slot, say, hear
+    def __init__(self, errand: Errand, slot: str) -> None:
+        self._errand, self._slot = errand, slot
         if errand.python_path.split(os.pathsep)[0] == str(REPOSITORY):  # it runs the driver's own files
             os.environ["PYTHONPATH"] = errand.python_path
         clear_leftovers(Path(tempfile.gettempdir()))
@@ -63,26 +56,49 @@ class CardSupervisor:
         self._claims = Path(tempfile.gettempdir(), f"{_CLAIMS}{errand.claims}")
         self._claims.mkdir(exist_ok=True)
         self._folder = RunFolder(self._place / "runs" / errand.job.run_id)
-        self._offset = 0
+        self._offset = self._logged = 0  # numbers of bytes of the journal and of the log that were read
         self._rows: defaultdict[Case, list[dict[str, Any]]] = defaultdict(list)  # rows not sent yet, by case
-        self._logged: int | None = None  # number of log bytes sent to the driver; None: the card is not announced yet
-        self._answers: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-        self._stop, self._over = threading.Event(), threading.Event()
+        self._cases: queue.SimpleQueue[int | None] = queue.SimpleQueue()  # numbers of assigned cases; None: the end
+        self._events: queue.SimpleQueue[dict[str, Any] | BaseException] = queue.SimpleQueue()
+        self._stop, self._over, self._reading = threading.Event(), threading.Event(), threading.Lock()
+        threading.Thread(target=self._run, daemon=True).start()
 
-    def run(self) -> None:
-        """Measure until the driver ends it. Failures are reported to the driver, not raised."""
-        talker = threading.Thread(target=self._keep_talking, daemon=True)
-        talker.start()
+    def opened(self) -> dict[str, Any]:
+        """Return the plan of the sweep on this card once it is made, or how the card ended."""
+        found = self._events.get()
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    def measure(self, index: int | None) -> dict[str, Any]:
+        """Return the rows of the case with this number once it is complete; None ends the card. Or how it ended."""
+        self._cases.put(index)
+        return self.opened()
+
+    def look(self) -> dict[str, Any]:
+        """Return after a moment the current step and the new lines of the log."""
+        self._over.wait(_TELL_S)
+        state = self._folder.read_state()
+        return {"event": "at", "current": state and state.current, "lines": self._new_lines()}
+
+    def stop(self) -> None:
+        """Stop measuring, also within a case."""
+        self._stop.set()
+
+    def _run(self) -> None:
+        """Measure until the driver ends it. Failures are reported to the driver."""
+        ended: dict[str, Any] | BaseException
         try:
             how, message = self._supervise()
-        finally:
-            self._over.set()
-            talker.join()
-            self._tell_log()
-            costs = self._spent()
+            ended = {"event": "ended", "how": how, "message": message, "costs": self._spent()}
+            ended["lines"] = self._new_lines()
+        except BaseException as error:  # raised again where the driver waits
+            ended = error
+        self._over.set()
+        with self._reading:
             for place in (self._place, self._claims):
                 shutil.rmtree(place, ignore_errors=True)
-        self._say({"event": "ended", "how": how, "message": message, "costs": costs})
+        self._events.put(ended)
 
     def _spent(self) -> dict[str, float]:
         """Return the seconds so far by kind of work."""
@@ -115,37 +131,12 @@ class CardSupervisor:
         run = self._folder.run()
         cells = [cell_to_json(cell) for of_case in cases for cell in of_case]
         card = f"cpu-{self._slot}" if self._errand.job.device == "cpu" else run.gpu_uuid or self._slot
-        self._say(
-            {"event": "opened", "card": card, "host": socket.gethostname(), "run": run_to_json(run), "cells": cells}
-        )
-        self._logged = 0
-        while (index := self._ask()) is not None:
+        host = socket.gethostname()
+        self._events.put({"event": "opened", "card": card, "host": host, "run": run_to_json(run), "cells": cells})
+        while (index := self._cases.get()) is not None:
             yield cases[index]
             done = {"rows": self._rows_of(cases[index][0].case), "run": run_to_json(self._folder.run())}
-            self._say({"event": "done", "costs": self._spent(), **done})
-
-    def _ask(self) -> int | None:
-        """Return the number of the next case; None if there is none. Raises Cancelled."""
-        self._say({"event": "take"})
-        while not self._stop.is_set():
-            with contextlib.suppress(queue.Empty):
-                return self._answers.get(timeout=_ASK_S).get("index")
-        raise Cancelled
-
-    def _keep_talking(self) -> None:
-        """Exchange messages with the driver until it ends this card."""
-        with contextlib.ExitStack() as left:
-            left.callback(self._stop.set)  # stop measuring if the connection to the driver is lost
-            while not self._over.is_set():
-                for message in self._hear(_TELL_S):
-                    if message["do"] == "stop":
-                        return
-                    self._answers.put(message)
-                    if message["do"] == "end":
-                        left.pop_all()
-                        return
-                if self._folder.run_path.exists():
-                    self._tell()
+            self._events.put({"event": "done", "costs": self._spent(), **done})
 
     def _rows_of(self, case: Case) -> list[dict[str, Any]]:
         """Return the journal rows of a case; those of cases that are not assigned to this card are never sent."""
@@ -154,23 +145,16 @@ class CardSupervisor:
             self._rows[row.case].append(measurement_to_json(row))
         return self._rows.pop(case, [])
 
-    def _tell(self) -> None:
-        """Send the current step and the new lines of the log."""
-        self._tell_log()
-        state = self._folder.read_state()
-        if state and state.current:
-            self._say({"event": "at", "current": state.current})
-
-    def _tell_log(self) -> None:
-        """Send the new complete lines of the workers' output."""
-        if self._logged is None or not self._folder.log_path.exists():
-            return
-        with open(self._folder.log_path, "rb") as file:
-            file.seek(self._logged)
-            lines = file.read().rpartition(b"\n")[0]
-        if lines:
-            self._logged += len(lines) + 1
-            self._say({"event": "log", "lines": lines.decode(errors="replace").splitlines()})
+    def _new_lines(self) -> list[str]:
+        """Return the new complete lines of the workers' output."""
+        with self._reading:
+            if not self._folder.log_path.exists():
+                return []
+            with open(self._folder.log_path, "rb") as file:
+                file.seek(self._logged)
+                lines = file.read().rpartition(b"\n")[0]
+            self._logged += len(lines) + 1 if lines else 0
+        return lines.decode(errors="replace").splitlines()
 
 
 def clear_leftovers(folder: Path) -> None:

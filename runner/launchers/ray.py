@@ -1,15 +1,13 @@
-"""Sweeps on a Ray cluster: one task is one supervisor with exclusive use of one GPU. Needs the package ray.
+"""Sweeps on a Ray cluster: one actor is one supervisor with exclusive use of one GPU. Needs the package ray.
 
 `spread` divides one sweep by case over equal GPUs into one run; `each` measures the whole sweep on every card or on one
 card of each kind, as separate runs. The driver assigns the cases and writes all files, so that no file on another host
-is needed. GPUs are declared in the decorator, because a GPU in `.options` gives no new process in Ray 2.60.
+is needed. It has two calls of each card under way: the case that is measured, and a look at the current step.
 """
 
-import asyncio
 import contextlib
 import time
 import uuid
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,69 +30,38 @@ from runner.supervise.worker_handle import COMMAND
 _LOOK_S = 0.05  # interval of checks of the cards while there are no messages
 _FORCE_AFTER_S = 2.0  # time after a cancel until cards are killed, so that a cancel takes at most 5 s
 _LOSSES_OF_CARD = 5  # lost cards in one slot after which it is not filled again
-_BOARD_LIMIT_S = 60.0  # time limit for Ray's first process on the driver's node
+_FIRST_LIMIT_S = 60.0  # time limit for Ray's first process on the driver's node
 _NODES_EVERY_S = 2.0  # interval of checks for living nodes
 _GONE_AFTER_S = 10.0  # time limit for a card to end normally
-_FREE_S = 1.0  # time for Ray to notice that tasks ended
+_FREE_S = 1.0  # time for Ray to notice that actors ended
+_CALLS = 3  # calls of a card at the same time: a case, a look, and a stop
 # Fields of a job that every card is given.
 _GIVEN = ("sweep", "implementations", "capabilities", "protocol", "seed", "step_limit_s")
 
 
 @dataclass
 class Task:
-    """A Ray task and its card, which is known after its first message."""
+    """An actor and its card, which is known after its first answer."""
 
     share: Share
     kind: str | None
-    ref: Any = None
+    actor: Any = None
     card: str | None = None
     ended: bool = False
     why: str = ""  # reason for its end, unless everything is measured
     busy: bool = False
-    told_at: float | None = None  # time.monotonic() of the message to stop
+    told: bool = False  # to stop
     losses: int = 0  # number of lost cards in this slot before
     peaks: bool = False  # whether it measures the peaks of the run, which one card does
 
 
-class Board:
-    """A message board between cards and driver; an actor on the driver's node.
+class _Card(CardSupervisor):
+    """The supervisor of a card as an actor."""
 
-    A reader without messages waits here, so that messages arrive immediately and without polling.
-    """
+    def __init__(self, errand: Errand) -> None:
+        import ray
 
-    def __init__(self) -> None:
-        self._said: list[tuple[int, dict[str, Any]]] = []
-        self._told: dict[int, list[dict[str, Any]]] = defaultdict(list)
-        self._news: dict[int | None, asyncio.Event] = defaultdict(asyncio.Event)  # for a card; None: for the driver
-
-    async def ready(self) -> None:
-        """Return, which shows that Ray has started this process."""
-
-    async def say(self, task: int, message: dict[str, Any]) -> None:
-        """Store a card's message for the driver."""
-        self._said.append((task, message))
-        self._news[None].set()
-
-    async def collect(self, wait_s: float) -> list[tuple[int, dict[str, Any]]]:
-        """Return the new messages of cards, waiting up to `wait_s` seconds for the first."""
-        await self._wait(None, wait_s)
-        said, self._said = self._said, []
-        return said
-
-    async def tell(self, task: int, message: dict[str, Any]) -> None:
-        """Store the driver's message for a card."""
-        self._told[task].append(message)
-        self._news[task].set()
-
-    async def hear(self, task: int, wait_s: float) -> list[dict[str, Any]]:
-        """Return the new messages of the driver for a card, waiting up to `wait_s` seconds for the first."""
-        await self._wait(task, wait_s)
-        return self._told.pop(task, [])
-
-    async def _wait(self, reader: int | None, wait_s: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._news[reader].wait(), wait_s)
-        self._news[reader].clear()
+        super().__init__(errand, slot_of_process(ray.get_runtime_context().get_node_id()))
 
 
 def measure(
@@ -135,21 +102,18 @@ class Driver:
         self._ray, self._job, self._home, self._request = ray, job, home, request
         self._progress, self._stop, self._worker_command = progress, stop, worker_command
         self._tasks: dict[int, Task] = {}
+        self._calls: dict[Any, int] = {}  # calls under way, with the number of their task
         self._looked_at = 0.0
         self._token = uuid.uuid4().hex[:8]  # distinguishes the claims of this driver from those of an earlier one
         self._code = ""  # hash of the kernels in this checkout
         self._asking: list[int] = []  # tasks whose card waits for a case
         self._shares: list[Share] = []
-        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
-            ray.get_runtime_context().get_node_id(), soft=False
-        )
-        self._board = ray.remote(num_cpus=0, scheduling_strategy=here)(Board).remote()
 
     def run(self, kinds: list[str | None]) -> list[RunFolder]:
         """Measure on cards of these kinds."""
         self._begin(kinds)
         self._code = kernel_hash()  # while Ray starts its processes
-        self._wait_for_board()
+        self._wait_for_first_process()
         self._follow()
         for share in self._shares:
             if not share.over:
@@ -165,26 +129,30 @@ class Driver:
         return [share.folder for share in self._shares]
 
     def close(self) -> None:
-        """Stop the remaining tasks and release the locks."""
+        """Stop the remaining cards and release the locks."""
         for task in self._tasks.values():
             if not task.ended:
                 self._force(task)
-        if refs := [task.ref for task in self._tasks.values() if task.ref]:
-            self._ray.wait(refs, num_returns=len(refs), timeout=_FREE_S)
+        if self._calls:
+            self._ray.wait(list(self._calls), num_returns=len(self._calls), timeout=_FREE_S)
         for share in self._shares:
             share.close()
         self._progress.finish()
 
-    def _wait_for_board(self) -> None:
-        """Wait until Ray's first process answers. Raises Refused after a time limit, or Cancelled."""
-        answer, deadline = self._board.ready.remote(), time.monotonic() + _BOARD_LIMIT_S
+    def _wait_for_first_process(self) -> None:
+        """Wait until a process that Ray starts here answers. Raises Refused after a time limit, or Cancelled."""
+        here = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+            self._ray.get_runtime_context().get_node_id(), soft=False
+        )
+        answer = self._ray.remote(num_cpus=0, scheduling_strategy=here)(lambda: None).remote()
+        deadline = time.monotonic() + _FIRST_LIMIT_S
         while not self._ray.wait([answer], timeout=0)[0]:
             time.sleep(_LOOK_S)
             if self._stop():
                 raise Cancelled
             if time.monotonic() > deadline:
                 raise Refused(
-                    f"Ray started no process here within {_BOARD_LIMIT_S:.0f} s. Its logs are in "
+                    f"Ray started no process here within {_FIRST_LIMIT_S:.0f} s. Its logs are in "
                     "/tmp/ray/session_latest/logs; a package that its Python does not find is a usual cause."
                 )
 
@@ -198,9 +166,9 @@ class Driver:
                 name = run_id if not number else f"{run_id}-{number + 1}"
                 self._shares.append(Share(self._job, self._home, name, **options))
             self._tasks[number] = Task(self._shares[-1], kind, peaks=first)
-            self._tasks[number].ref = self._submit(number)
+            self._submit(number)
 
-    def _submit(self, number: int) -> Any:
+    def _submit(self, number: int) -> None:
         task, job = self._tasks[number], self._job
         errand = Errand(
             job=Job(
@@ -215,18 +183,19 @@ class Driver:
             python_path=same_files()["PYTHONPATH"],
         )
         gpus = {"num_gpus": 1} if gpus_by_kind(self._ray) else {}
-        remote = self._ray.remote(max_calls=1, max_retries=0, num_cpus=0 if gpus else 1, **gpus)(_on_card)
         kind = {"resources": {f"accelerator_type:{task.kind}": 0.001}} if task.kind else {}
-        return remote.options(**kind).remote(self._board, number, errand)
+        actor = self._ray.remote(num_cpus=0 if gpus else 1, max_concurrency=_CALLS, **gpus, **kind)(_Card)
+        task.actor = actor.remote(errand)
+        self._calls[task.actor.opened.remote()] = number
 
     def _follow(self) -> None:
-        """Process messages until every share is complete or has no card left. Raises Cancelled or JournalError."""
+        """Process answers until every share is complete or has no card left. Raises Cancelled or JournalError."""
         try:
             while any(not task.ended for task in self._tasks.values()):
                 if self._stop():
                     raise Cancelled
-                self._listen(_LOOK_S)
-                self._look_for_losses()
+                self._listen()
+                self._give_up_waiting()
                 self._deal()
                 for share in self._shares:
                     if share.stop_requested():
@@ -248,45 +217,55 @@ class Driver:
                 raise Cancelled(*(share.run_id for share in self._shares if share.folder)) from None
             raise
 
-    def _listen(self, wait_s: float = 0.0) -> None:
-        """Process the messages of the cards, waiting up to `wait_s` seconds for the first."""
-        for number, message in self._ray.get(self._board.collect.remote(wait_s)):
+    def _listen(self) -> None:
+        """Process the answers of cards, waiting a moment for the first. A card that is lost raises in all its calls."""
+        for ref in self._ray.wait(list(self._calls), timeout=_LOOK_S)[0]:
+            number = self._calls.pop(ref)
             task = self._tasks[number]
+            try:
+                answer = self._ray.get(ref)
+            except self._ray.exceptions.RayError as error:
+                if not task.ended:
+                    self._lose(number, task, f"{type(error).__name__}: {first_line(error)}")
+                continue
             if not task.ended:
-                self._answer(number, task, message)
+                self._answer(number, task, answer)
 
-    def _answer(self, number: int, task: Task, message: dict[str, Any]) -> None:
-        share, event = task.share, message["event"]
-        if event == "opened":
-            self._admit(number, task, message)
-        elif event == "ended":
-            task.ended, task.busy = True, message["how"] == "DeviceBusy"
-            if message["how"] != "done":
-                task.why = task.why or message["message"] or "It was cancelled."
+    def _answer(self, number: int, task: Task, answer: dict[str, Any]) -> None:
+        share, event = task.share, answer["event"]
+        if task.card and "lines" in answer:
+            share.log(task.card, answer["lines"])
+        if event == "ended":
+            task.busy = answer["how"] == "DeviceBusy"
+            if answer["how"] != "done":
+                task.why = task.why or answer["message"] or "It was cancelled."
             if task.card:
-                share.spent(number, message["costs"])
+                share.spent(number, answer["costs"])
                 share.lost(task.card, task.why)
-        elif event == "log" and task.card:
-            share.log(task.card, message["lines"])
-        elif task.card is None or task.told_at:
-            return
-        elif event == "take":
-            self._asking.append(number)
+            self._force(task)
         elif event == "at":
-            share.heard(task.card, message["current"])
-        elif event == "done":
-            share.spent(number, message["costs"])
-            share.done(task.card, message["rows"])
-            share.peaks(run_from_json(message["run"]))
+            if answer["current"]:
+                share.heard(task.card, answer["current"])
+            self._calls[task.actor.look.remote()] = number
+        else:
+            self._asking.append(number)
+            if task.told:
+                return
+            if event == "opened":
+                self._admit(number, task, answer)
+            else:
+                share.spent(number, answer["costs"])
+                share.done(task.card, answer["rows"])
+                share.peaks(run_from_json(answer["run"]))
 
     def _deal(self) -> None:
-        """Assign a case to each waiting card while there are cases."""
+        """Assign a case to each waiting card while there are cases; let cards that were told to stop end."""
         for number in list(self._asking):
             task = self._tasks[number]
-            do, index = ("end", None) if task.ended else task.share.take(task.card)
+            do, index = ("end", None) if task.told else task.share.take(task.card)
             if do != "wait":
                 self._asking.remove(number)
-                self._board.tell.remote(number, {"do": do, "index": index})
+                self._calls[task.actor.measure.remote(index)] = number
 
     def _admit(self, number: int, task: Task, message: dict[str, Any]) -> None:
         """Add a card to its share, unless its kernels or its software differ from the run's."""
@@ -300,40 +279,27 @@ class Driver:
             cells = [cell_from_json(record) for record in message["cells"]]
             task.share.admit(message["card"], message["host"], run, cells)
             task.card = message["card"]
+            self._calls[task.actor.look.remote()] = number
         except Refused as error:
             task.why = str(error)
             self._progress.say(task.why)
-            self._send_away(number, task)
+            self._send_away(task)
 
-    def _look_for_losses(self) -> None:
-        """Detect tasks that ended without a message, because their process, node or network failed."""
-        refs = {task.ref: task for task in self._tasks.values() if task.ref and not task.ended}
-        ready, _ = self._ray.wait(list(refs), num_returns=len(refs), timeout=0) if refs else ([], [])
-        for ref in ready:
-            try:
-                self._ray.get(ref)
-                self._listen()  # its last message may have arrived meanwhile
-                lost = None
-            except self._ray.exceptions.RayError as error:
-                lost = f"{type(error).__name__}: {first_line(error)}"
-            task = refs[ref]
-            if not task.ended:
-                self._lose(task, lost or "It ended without a message.")
-        self._give_up_waiting()
-
-    def _lose(self, task: Task, why: str) -> None:
-        """Make the case of a lost card available again, and submit another task in its place."""
-        task.ended, task.why = True, why
+    def _lose(self, number: int, task: Task, why: str) -> None:
+        """Make the case of a lost card available again, and submit another actor in its place."""
+        task.why = why
+        self._force(task)  # where only a call failed, its actor still has the GPU
+        self._asking = [each for each in self._asking if each != number]
         self._progress.say(f"Lost {task.card or 'a card'}. {why}")
         if task.card:
             task.share.lost(task.card, why)
-        if task.losses < _LOSSES_OF_CARD and task.told_at is None and not task.share.over:
-            number = len(self._tasks)
-            self._tasks[number] = Task(task.share, task.kind, losses=task.losses + 1, peaks=task.peaks)
-            self._tasks[number].ref = self._submit(number)
+        if task.losses < _LOSSES_OF_CARD and not task.told and not task.share.over:
+            another = len(self._tasks)
+            self._tasks[another] = Task(task.share, task.kind, losses=task.losses + 1, peaks=task.peaks)
+            self._submit(another)
 
     def _give_up_waiting(self) -> None:
-        """End tasks that wait for a GPU kind that no living node has, for which Ray would wait forever."""
+        """End actors that wait for a GPU kind that no living node has, for which Ray would wait forever."""
         waiting = [task for task in self._tasks.values() if not task.ended and task.card is None]
         if not waiting or time.monotonic() - self._looked_at < _NODES_EVERY_S:
             return
@@ -353,33 +319,30 @@ class Driver:
         current = "; ".join(share.current for share in self._shares if share.current) or "waiting for a card"
         self._progress.show(done, total, current, max(etas, default=None))
 
-    def _send_away(self, number: int, task: Task) -> None:
-        if task.told_at is None:
-            task.told_at = time.monotonic()
-            self._board.tell.remote(number, {"do": "stop"})
+    def _send_away(self, task: Task) -> None:
+        task.told = True
+        task.actor.stop.remote()
 
     def _end_all(self, how: str) -> None:
         """Let every card end, and kill those that do not end in time."""
         limit_s = _FORCE_AFTER_S if how == "stop" else _GONE_AFTER_S
-        for number, task in self._tasks.items():
+        for task in self._tasks.values():
             if how == "stop" and not task.ended:
-                self._send_away(number, task)
+                self._send_away(task)
             elif not task.ended and task.card is None:  # it waits for a GPU that is no longer needed
                 self._force(task)
         deadline = time.monotonic() + limit_s
         while any(not task.ended for task in self._tasks.values()) and time.monotonic() < deadline:
-            self._listen(_LOOK_S)
-            self._look_for_losses()
-            if how == "end":
-                self._deal()
+            self._deal()
+            self._listen()
         for task in self._tasks.values():
             if not task.ended:
                 self._force(task)
 
     def _force(self, task: Task) -> None:
-        """Kill a task with its processes."""
+        """End an actor with its processes."""
         with contextlib.suppress(self._ray.exceptions.RayError):
-            self._ray.cancel(task.ref, force=True)
+            self._ray.kill(task.actor)
         task.ended = True
 
     def _failure(self, share: Share) -> Exception:
@@ -391,16 +354,3 @@ class Driver:
         if share.folder is None:
             return DeviceBusy(why) if all(task.busy for task in tasks) else Refused(why)
         return SweepFailed(f"No card is left; --resume goes on. {why}")
-
-
-def _on_card(board: Any, number: int, errand: Errand) -> None:
-    """Run the supervisor of a card; the body of a Ray task."""
-    import ray
-
-    card = CardSupervisor(
-        errand,
-        slot_of_process(ray.get_runtime_context().get_node_id()),
-        say=lambda message: ray.get(board.say.remote(number, message)),
-        hear=lambda wait_s: ray.get(board.hear.remote(number, wait_s)),
-    )
-    card.run()

@@ -8,8 +8,7 @@ from typing import Any
 
 from results import batches
 from results.records import DTYPES, LENGTHS, Case, decode_case
-from runner.sweeps.declared import SweepFile
-from runner.sweeps.grid import Sweep, split_heads
+from runner.sweeps.grid import Sweep, SweepFile, split_heads
 
 _FILE = SweepFile(__file__)
 SAME = "same"  # cache_dtype of a cache in the dtype of q

@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 
 from results.records import Case, Measurement, attention_case, decode_case
 from runner.sweeps import decode, op
-from runner.sweeps.declared import SweepFile
-from runner.sweeps.grid import GridAxis, Sweep, SweepError
+from runner.sweeps.grid import GridAxis, Sweep, SweepError, SweepFile
 
 MAX_CASES = 2000
 # By level the sweeps that supply implementations and modes, and complete a case.

@@ -7,8 +7,7 @@ from itertools import product
 from typing import Any
 
 from results.records import Case, layer_case
-from runner.sweeps.declared import SweepFile
-from runner.sweeps.grid import Sweep, SweepError, split_heads
+from runner.sweeps.grid import Sweep, SweepError, SweepFile, split_heads
 
 SUBJECTS = ("mha_fused", "mha", "gqa", "mqa", "mla", "mha_fused_bias", "gqa_bias")
 _FILE = SweepFile(__file__)

@@ -7,8 +7,7 @@ from typing import Any
 
 from results.levels.model_table import UnknownModel, model_case, models
 from results.records import OPTIMIZERS, Case
-from runner.sweeps.declared import SweepFile
-from runner.sweeps.grid import Sweep, SweepError
+from runner.sweeps.grid import Sweep, SweepError, SweepFile
 
 INFERENCE, TRAINING = ("prefill", "decode"), ("fwd", "bwd", "step", "train")
 _FILE = SweepFile(__file__)

@@ -8,8 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from results.records import INPUTS, Case, attention_case
-from runner.sweeps.declared import SweepFile
-from runner.sweeps.grid import Sweep, SweepError
+from runner.sweeps.grid import Sweep, SweepError, SweepFile
 
 _FILE = SweepFile(__file__)
 _MODES = ("fwd", "bwd", "fwd_bwd")

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from results.levels.real_shapes import DOMAINS, FEATURE_DOMAINS, FEATURE_SHAPES, SHAPES
 from results.records import Case
-from runner.sweeps.declared import SweepFile
-from runner.sweeps.grid import STANDARD_AXES, GridAxis, Sweep
+from runner.sweeps.grid import STANDARD_AXES, GridAxis, Sweep, SweepFile
 from runner.sweeps.op import OpSweep
 
 NAMES = tuple(shape.name for shape in (*SHAPES, *FEATURE_SHAPES))

@@ -45,7 +45,7 @@ from runner.supervise.other_version import OtherVersion
 from runner.supervise.supervisor import supervise
 from runner.supervise.worker_handle import COMMAND
 from runner.sweeps import SweepError
-from runner.sweeps.declared import SweepFile
+from runner.sweeps.grid import SweepFile
 from runner.sweeps.op import OpSweep
 from runner.tune import CORNERS
 from runner.validate import planted, tuned

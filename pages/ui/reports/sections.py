@@ -21,8 +21,7 @@ from results.render.markdown import markdown_table
 from results.reports import side_by_side
 from results.reports.coverage import coverage as of_tables
 from results.reports.coverage import total
-from results.reports.layout import Note, shipped_notes
-from results.reports.side_by_side import Section
+from results.reports.layout import Note, Section, TableRow, shipped_notes
 from results.store.database import Store
 
 _MARKUP = re.compile(r"#{1,6} |[-=]+\s*$")  # lines that Markdown reads as a heading or a rule
@@ -134,7 +133,7 @@ def _note_of(where: str, notes: Sequence[Note]) -> int:
     return found.index(max(found)) if any(found) else len(notes)
 
 
-def _answered(row: side_by_side.TableRow) -> str:
+def _answered(row: TableRow) -> str:
     own = f"**{text.plain(row.own[0])}**" if row.own and row.own[0] else "not measured"
     claimed = text.plain(row.printed[0].replace("**", ""))
     return f"- :material/fact_check: {text.plain(row.labels[0])}: {claimed} · ours: {own}"
@@ -164,7 +163,7 @@ def findings(store: Store, report: str) -> list[Finding]:
     return side_by_side.findings(side_by_side.published(report))
 
 
-def _cell(section: Section, row: side_by_side.TableRow, at: int, *, both: bool) -> str:
+def _cell(section: Section, row: TableRow, at: int, *, both: bool) -> str:
     """Write a cell as plain text with the best value in bold: ours, or the report's if there are no runs."""
     said = row.printed[at]
     if both:

@@ -145,24 +145,25 @@ def test_a_card_that_ignores_a_cancel_is_killed_within_five_seconds(monkeypatch,
     clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: now.insert(0, now[0] + seconds))
     monkeypatch.setattr(launcher, "time", clock)
     silent = MagicMock()
-    silent.get.side_effect = lambda answer: clock.sleep(0.05) or []
-    silent.wait.side_effect = chain([(["the board"], [])], repeat(([], [])))  # then no card ends
-    silent.cancel.side_effect = lambda ref, force: killed.append((now[0], force))
+    silent.wait.side_effect = chain([(["the first process"], [])], repeat(([], [])))  # then no card ends
+    waited = silent.wait
+    silent.wait = lambda calls, timeout, **_: clock.sleep(timeout) or waited()
+    silent.kill.side_effect = lambda actor: killed.append(now[0])
     driver = launcher.Driver(silent, job(), tmp_path, ClusterChoice(), Progress(StringIO()), lambda: now[0] > 1, WORKER)
     with pytest.raises(Cancelled):
         driver.run([None])
-    ((at, force),) = killed
-    assert 1 < at < 1 + 5 and force
+    (at,) = killed
+    assert 1 < at < 1 + 5
 
 
 def test_a_card_of_another_commit_is_sent_away_in_words(tmp_path: Path) -> None:
     driver = launcher.Driver(MagicMock(), job(), tmp_path, ClusterChoice(), Progress(StringIO()), lambda: False, WORKER)
-    driver._code, task = "ours", launcher.Task(MagicMock(), None)
+    driver._code, task = "ours", launcher.Task(MagicMock(), None, MagicMock())
     driver._admit(0, task, {"run": run_to_json(Run("r", "local", kernel_hash="theirs")), "card": "a", "host": "gpu2"})
     assert task.why == (
         "Card a on gpu2 has kernels theirs, and here they are ours: bring that checkout to the same commit."
     )
-    driver._board.tell.remote.assert_called_once_with(0, {"do": "stop"})
+    task.actor.stop.remote.assert_called_once_with()
     assert (task.card, task.share.admit.called) == (None, False)
 
 
@@ -263,13 +264,13 @@ def test_without_ray_the_command_says_what_to_install(monkeypatch, capsys, tmp_p
 
 @pytest.mark.parametrize(("stop", "raised"), [(False, Refused), (True, Cancelled)])
 def test_a_ray_that_starts_no_process_is_not_waited_for_for_ever(monkeypatch, stop: bool, raised: type) -> None:
-    monkeypatch.setattr(launcher, "_BOARD_LIMIT_S", 0.0)
+    monkeypatch.setattr(launcher, "_FIRST_LIMIT_S", 0.0)
     driver = object.__new__(launcher.Driver)
-    driver._ray = SimpleNamespace(wait=lambda answers, timeout: ([], answers))
-    driver._board = SimpleNamespace(ready=SimpleNamespace(remote=lambda: "an answer to come"))
+    driver._ray = MagicMock()
+    driver._ray.wait = lambda answers, timeout: ([], answers)
     driver._stop = lambda: stop
     with pytest.raises(raised):
-        driver._wait_for_board()
+        driver._wait_for_first_process()
 
 
 def test_rays_processes_find_what_the_driver_finds(monkeypatch) -> None:
