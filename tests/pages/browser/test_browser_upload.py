@@ -1,6 +1,7 @@
 """Uploading in a real browser: several files at once, good and bad, and finding them in the results."""
 
 import re
+import shutil
 
 import pytest
 from playwright.sync_api import expect
@@ -95,7 +96,8 @@ def test_a_browser_that_holds_the_page_of_another_app_gets_ours_with_its_styles(
     page.close()
 
 
-def test_only_a_session_with_the_token_can_send_bytes_on_an_open_address(chrome, tmp_path):
+def test_only_a_session_with_the_token_can_send_bytes_on_an_open_address(chrome, shipped, tmp_path):
+    shutil.copyfile(shipped, tmp_path / shipped.name)
     server = Server(tmp_path, address="0.0.0.0", environment={access.TOKEN: "a secret"}).start()
     window, frames = chrome.new_context(), []
     page = window.new_page()
