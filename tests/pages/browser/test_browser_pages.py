@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 from pages.ui import findings
 from pages.ui.shell.sections import HELP, SECTIONS
 from results.files import library
-from tests.pages.browser.serving import PAGES, Server, drawn, settled, visit
+from tests.pages.browser.serving import PAGES, Server, drawn, saved, settled, visit
 from tests.pages.conftest import looking_at
 from tests.pages.test_sustained import trace
 
@@ -116,10 +116,7 @@ def test_a_trace_is_drawn_and_taken_away(tab, server, tmp_path):
     settled(page)
     expect(page.locator(".scatterlayer .trace")).to_have_count(8)
     expect(page).to_have_url(re.compile("traces=.*traces="))
-    with page.expect_download() as caught:
-        page.get_by_role("button", name="Download traces").click()
-    caught.value.save_as(tmp_path / "traces.csv")
-    assert len((tmp_path / "traces.csv").read_text().splitlines()) == 1 + 2 * 12
+    assert len(saved(page, "Download traces", tmp_path).read_text().splitlines()) == 1 + 2 * 12
 
 
 def test_what_a_peak_is_made_of_opens_beside_its_formula(tab):

@@ -9,7 +9,7 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
 from pages.ui.shell import access
 from results.files import journal
-from tests.pages.browser.serving import Server, opened_in, settled
+from tests.pages.browser.serving import Server, opened_in, saved, settled
 from tests.results.formats.peers.peer_files import EXCERPTS
 
 pytestmark = pytest.mark.browser
@@ -36,10 +36,7 @@ def test_good_bad_and_huge_files_are_told_apart_and_the_good_one_becomes_results
     page.locator("input[type=file]").set_input_files(files)
     expect(page.get_by_text("bad.csv").last).to_be_visible()
     expect(page.get_by_test_id("stAlertContentError").first).to_be_visible()
-    with page.expect_download() as caught:
-        page.get_by_role("button", name="Download rejected values").click()
-    caught.value.save_as(tmp_path / "rejected.csv")
-    assert "bf61" in (tmp_path / "rejected.csv").read_text()
+    assert "bf61" in saved(page, "Download rejected values", tmp_path).read_text()
 
     page.get_by_role("button", name=re.compile("Import 4 numbers from 1 file")).click()
     expect(page.get_by_text("good.csv: 4 numbers in 1 run")).to_be_visible()
