@@ -64,6 +64,17 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return mine
 
 
+@pytest.fixture(scope="session")
+def kept_findings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which homes keep what checks have found in each state of a run, so that all workers check it once.
+
+    A test that replaces a check takes a home with a folder of its own.
+    """
+    shared = _of_all_workers(tmp_path_factory) / "findings"
+    shared.mkdir(exist_ok=True)
+    return shared
+
+
 def _of_all_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of this run of pytest: of all its xdist workers, each of which has a folder in it."""
     mine = tmp_path_factory.getbasetemp()

@@ -57,10 +57,11 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def made_home(tmp_path_factory: pytest.TempPathFactory, shipped: Path) -> Path:
+def made_home(tmp_path_factory: pytest.TempPathFactory, shipped: Path, kept_findings: Path) -> Path:
     """A home with one run that its database has read; tests get copies."""
     made = tmp_path_factory.mktemp("home")
     shutil.copyfile(shipped, made / shipped.name)
+    (made / "findings").symlink_to(kept_findings)
     run_folder(made)
     open_store(made).close()
     return made
@@ -82,7 +83,7 @@ def looking_at(home: Path, published: Path | None = None) -> Iterator[Path]:
 @pytest.fixture
 def home(tmp_path: Path, made_home: Path) -> Iterator[Path]:
     """A home with one run; the app in this process looks there."""
-    with looking_at(shutil.copytree(made_home, tmp_path, dirs_exist_ok=True)) as looked_at:
+    with looking_at(shutil.copytree(made_home, tmp_path, symlinks=True, dirs_exist_ok=True)) as looked_at:
         yield looked_at
 
 
@@ -90,7 +91,7 @@ def home(tmp_path: Path, made_home: Path) -> Iterator[Path]:
 def shared_home(tmp_path_factory: pytest.TempPathFactory, made_home: Path) -> Iterator[Path]:
     """A home with one run for all tests of a module, none of which changes it."""
     made = tmp_path_factory.mktemp("home")
-    with looking_at(shutil.copytree(made_home, made, dirs_exist_ok=True)) as looked_at:
+    with looking_at(shutil.copytree(made_home, made, symlinks=True, dirs_exist_ok=True)) as looked_at:
         yield looked_at
 
 

@@ -23,6 +23,13 @@ def latency(ms: float, mode: str = "fwd", run_id: str = "odd", name: str = "quic
 
 
 @pytest.fixture
+def home(home):
+    """The home with findings of its own: these tests count what is checked, and replace the check."""
+    (home / "findings").unlink()
+    return home
+
+
+@pytest.fixture
 def checked(monkeypatch):
     """How often each run was checked."""
     seen = []

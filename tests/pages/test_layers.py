@@ -18,15 +18,14 @@ FACTS = cases(__file__, "FACTS")
 RUN = Run("layers-a", "local", created="2026-03-01T00:00:00", gpu_name=GPU, title="Layers", implementations=FACTS)
 SPEEDS = {"torch_naive": 8.0, "torch_sdpa_flash": 3.0, "triton_fa2": 2.0}
 MODES = {"fwd": 1.0, "bwd": 2.0, "fwd_bwd": 3.0}
+MHA = layer_case("mha", batch=1, num_heads=8, num_kv_heads=8, seqlen=512, head_dim=64, dtype="float16", causal=False)
 
 
 def layer_run(home: Path) -> RunFolder:
     """Two kinds of layers in all modes; in the second, ours fails the check of the backward."""
     rows = []
     for subject, kv_heads in (("mha", 8), ("gqa", 2)):
-        case = layer_case(
-            subject, batch=1, num_heads=8, num_kv_heads=kv_heads, seqlen=512, head_dim=64, dtype="float16", causal=False
-        )
+        case = replace(MHA, subject=subject, num_kv_heads=kv_heads)
         for (name, ms), (mode, times) in product(SPEEDS.items(), MODES.items()):
             given = {"run_id": RUN.run_id, "mode": mode}
             if (subject, name, mode) == ("gqa", "triton_fa2", "bwd"):
@@ -73,11 +72,8 @@ def test_the_answer_its_tables_and_its_chart_are_those_of_layers(page):
 
 
 def test_a_chosen_layer_offers_the_trace_that_its_run_recorded(home, page):
-    case = layer_case(
-        "mha", batch=1, num_heads=8, num_kv_heads=8, seqlen=512, head_dim=64, dtype="float16", causal=False
-    )
     folder = home / "runs" / RUN.run_id
-    path = cell_files.path_of(folder, "profile", case_to_json(case), "triton_fa2", "fwd")
+    path = cell_files.path_of(folder, "profile", case_to_json(MHA), "triton_fa2", "fwd")
     path.parent.mkdir()
     path.write_text("{}")
     assert page.pills(key="detail_kind").options == ["mha", "gqa"]
@@ -95,11 +91,8 @@ def test_without_a_layer_the_page_says_what_measures_one(unpublished):
 def test_layers_without_a_mode_or_of_any_size_are_drawn(home, app):
     """An upload whose rows state no mode, a foreign mode, and sizes that only a 64-bit number holds."""
     layer_run(home)
-    case = layer_case(
-        "mha", batch=1, num_heads=8, num_kv_heads=8, seqlen=512, head_dim=64, dtype="float16", causal=False
-    )
-    huge = replace(case, num_heads=999_999_999, num_kv_heads=999_999_999, head_dim=999_999_999)
-    odd = product((case, huge), SPEEDS, (None, "step", "fwd"))
+    huge = replace(MHA, num_heads=999_999_999, num_kv_heads=999_999_999, head_dim=999_999_999)
+    odd = product((MHA, huge), SPEEDS, (None, "step", "fwd"))
     rows = [latency(name, 1.0, each, mode=mode) for each, name, mode in odd]
     add_run(home, "layers-odd", *rows, gpu_name="Odd GPU", source="upload")
     app.query_params["gpu"] = "Odd GPU"

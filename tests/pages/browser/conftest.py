@@ -35,9 +35,10 @@ def chrome() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, shipped: Path) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory, shipped: Path, kept_findings: Path) -> Iterator[Server]:
     home = tmp_path_factory.mktemp("home")
     shutil.copyfile(shipped, home / shipped.name)
+    (home / "findings").symlink_to(kept_findings)
     running = Server(home).start()
     yield running
     running.stop()

@@ -134,6 +134,15 @@ def drawn(page: Page) -> Page:
     return page
 
 
+def saved(page: Page, button: str, folder: Path) -> Path:
+    """Press a button and save what it downloads in a folder, under its own name."""
+    with page.expect_download() as caught:
+        page.get_by_role("button", name=button, exact=True).click()
+    path = folder / caught.value.suggested_filename
+    caught.value.save_as(path)
+    return path
+
+
 def visit(browser: Browser, url: str, **context: object) -> Page:
     """A fresh window with the page at that address, settled."""
     return opened_in(browser.new_context(**{**WINDOW, **context}), url)

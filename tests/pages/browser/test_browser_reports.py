@@ -2,14 +2,13 @@
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from results.files.journal import RunFolder
 from results.records import Measurement
-from tests.pages.browser.serving import drawn, settled
+from tests.pages.browser.serving import drawn, saved, settled
 from tests.pages.conftest import GPU, run_folder
 
 pytestmark = pytest.mark.browser
@@ -19,14 +18,6 @@ pytestmark = pytest.mark.browser
 def own(server) -> RunFolder:
     """A run of one's own in the home of the server."""
     return run_folder(server.home)
-
-
-def _saved(page: Page, button: str, folder: Path) -> Path:
-    with page.expect_download() as caught:
-        page.get_by_role("button", name=button, exact=True).click()
-    path = folder / caught.value.suggested_filename
-    caught.value.save_as(path)
-    return path
 
 
 def _numbers(measurements: list[Measurement]) -> set[tuple]:
@@ -40,7 +31,7 @@ def test_a_report_is_read_beside_a_run_and_taken_away_as_one_file(tab, chrome, t
     expect(page).to_have_url(re.compile("report_view=Chart"))
     drawn(page)
     expect(page.get_by_test_id("stPlotlyChart").first).to_be_visible()
-    path = _saved(page, "HTML", tmp_path)
+    path = saved(page, "HTML", tmp_path)
     offline = chrome.new_context(offline=True).new_page()
     asked: list[str] = []
     offline.on("request", lambda request: asked.append(request.url))
@@ -63,9 +54,9 @@ def test_the_rule_that_is_taken_away_says_what_the_page_says(tab, own, tmp_path)
     expect(page.get_by_role("heading", name="Use triton_fa2")).to_be_visible()
     expect(page.get_by_text("Page not found")).to_have_count(0)
     rule: dict = {}
-    exec(_saved(page, "Rule as Python", tmp_path).read_text(), rule)
+    exec(saved(page, "Rule as Python", tmp_path).read_text(), rule)
     assert rule["implementation"]("float16", 300, 64, num_heads=2) == "triton_fa2"
-    points = json.loads(_saved(page, "Rule as JSON", tmp_path).read_text())["points"]
+    points = json.loads(saved(page, "Rule as JSON", tmp_path).read_text())["points"]
     assert {point["run"] for point in points} == {own.run_id}
 
 
@@ -78,7 +69,7 @@ def _delete(page: Page, run_id: str) -> None:
 def test_a_deleted_run_comes_back_by_undo_and_by_uploading_what_was_downloaded(tab, own, tmp_path):
     before = _numbers(own.read()[0])
     page = settled(tab(f"runs?run_id={own.run_id}"))
-    path = _saved(page, "CSV", tmp_path)
+    path = saved(page, "CSV", tmp_path)
     _delete(page, own.run_id)
     assert not own.path.exists()
     page.get_by_role("button", name="Undo").click()

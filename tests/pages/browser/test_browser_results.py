@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.builders import add_run, latency, small_case
-from tests.pages.browser.serving import Server, drawn, settled, visit
+from tests.pages.browser.serving import Server, drawn, saved, settled, visit
 from tests.pages.conftest import GPU, run_folder
 
 pytestmark = pytest.mark.browser
@@ -23,13 +23,10 @@ def _choose(page: Page, chip: str, option: str) -> None:
     settled(page)
 
 
-def _saved(page: Page, button: str, path: Path) -> Path:
-    """Press a button, of those behind Download if it is one of them, and save what it downloads."""
-    if button.startswith("Download"):
-        page.get_by_role("button", name="Download", exact=True).click()
-    with page.expect_download() as caught:
-        page.get_by_role("button", name=button).click()
-    caught.value.save_as(path)
+def _downloaded(page: Page, button: str, folder: Path) -> Path:
+    """Save what a button behind Download gives."""
+    page.get_by_role("button", name="Download", exact=True).click()
+    path = saved(page, button, folder)
     page.keyboard.press("Escape")
     return path
 
@@ -43,7 +40,7 @@ def test_a_filter_changes_the_heatmap_and_the_url_and_the_view_downloads_as_csv(
     page = drawn(tab(f"speedup?{REPORT}"))
     expect(page).to_have_title("Speedup · attnbench")
     assert "26.5×" in _cells(page)
-    lines = _saved(page, "Download speedups", tmp_path / "cells.csv").read_text().splitlines()
+    lines = _downloaded(page, "Download speedups", tmp_path).read_text().splitlines()
     assert lines[0].startswith("gpu,workload,mask,mode,timing,shape,baseline,dtype,seqlen,head_dim,implementation")
     assert len(lines) == 57
     page.locator(".st-key-chip_mode button").first.click()
@@ -101,7 +98,7 @@ def test_a_cell_is_chosen_by_click_arrow_keys_or_name_takes_the_focus_and_gives_
     expect(page).to_have_url(re.compile("cell=float32"))
     again = tab(page.url.split("/")[-1])
     expect(again.get_by_role("heading", name=heading)).to_be_focused()
-    assert _saved(page, "Save as PNG", tmp_path / "map.png").read_bytes().startswith(b"\x89PNG")
+    assert saved(page, "Save as PNG", tmp_path).read_bytes().startswith(b"\x89PNG")
 
 
 def test_words_and_numbers_stay_within_their_cell_on_a_phone_and_in_a_map_of_many_columns(tab, server):
@@ -163,7 +160,7 @@ def test_latencies_that_are_downloaded_and_uploaded_elsewhere_show_the_same_numb
 ):
     run_folder(server.home)
     page = drawn(tab(f"speedup?gpu={GPU.replace(' ', '+')}"))
-    latencies = _saved(page, "Download latencies with their runs", tmp_path / "latencies.csv")
+    latencies = _downloaded(page, "Download latencies with their runs", tmp_path)
     shutil.copyfile(shipped, tmp_path / shipped.name)
     elsewhere = Server(tmp_path).start()
     try:

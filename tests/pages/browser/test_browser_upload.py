@@ -1,6 +1,7 @@
 """Uploading in a real browser: several files at once, good and bad, and finding them in the results."""
 
 import re
+import shutil
 
 import pytest
 from playwright.sync_api import expect
@@ -8,7 +9,7 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
 from pages.ui.shell import access
 from results.files import journal
-from tests.pages.browser.serving import Server, opened_in, settled
+from tests.pages.browser.serving import Server, opened_in, saved, settled
 from tests.results.formats.peers.peer_files import EXCERPTS
 
 pytestmark = pytest.mark.browser
@@ -35,10 +36,7 @@ def test_good_bad_and_huge_files_are_told_apart_and_the_good_one_becomes_results
     page.locator("input[type=file]").set_input_files(files)
     expect(page.get_by_text("bad.csv").last).to_be_visible()
     expect(page.get_by_test_id("stAlertContentError").first).to_be_visible()
-    with page.expect_download() as caught:
-        page.get_by_role("button", name="Download rejected values").click()
-    caught.value.save_as(tmp_path / "rejected.csv")
-    assert "bf61" in (tmp_path / "rejected.csv").read_text()
+    assert "bf61" in saved(page, "Download rejected values", tmp_path).read_text()
 
     page.get_by_role("button", name=re.compile("Import 4 numbers from 1 file")).click()
     expect(page.get_by_text("good.csv: 4 numbers in 1 run")).to_be_visible()
@@ -95,7 +93,8 @@ def test_a_browser_that_holds_the_page_of_another_app_gets_ours_with_its_styles(
     page.close()
 
 
-def test_only_a_session_with_the_token_can_send_bytes_on_an_open_address(chrome, tmp_path):
+def test_only_a_session_with_the_token_can_send_bytes_on_an_open_address(chrome, shipped, tmp_path):
+    shutil.copyfile(shipped, tmp_path / shipped.name)
     server = Server(tmp_path, address="0.0.0.0", environment={access.TOKEN: "a secret"}).start()
     window, frames = chrome.new_context(), []
     page = window.new_page()

@@ -35,19 +35,16 @@ def test_the_published_reports_are_caught_at_what_is_wrong_in_them(report):
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
-    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "shipped")  # reports alone, as runs take long to read
+def home(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(journal, "PUBLISHED", home / "shipped")  # reports alone, as runs take long to read
     journal.PUBLISHED.mkdir()
     for folder in (journal.REPOSITORY / "results" / "published").glob("published-*"):
         (journal.PUBLISHED / folder.name).symlink_to(folder)
     run = replace(H200, created="2026-11-21T08:00:00Z")
-    RunFolder.create(
-        tmp_path, run, [row(ms_for(1200)), *(row(1.0, case=at(s, batch=1)) for s in (128, 256, 512, 1024))]
-    )
+    RunFolder.create(home, run, [row(ms_for(1200)), *(row(1.0, case=at(s, batch=1)) for s in (128, 256, 512, 1024))])
     sound = [row(ms_for(700)), row(ms_for(500, 2.5), mode="bwd")]
-    RunFolder.create(tmp_path, replace(run, run_id="r2"), [replace(m, run_id="r2") for m in sound])
-    return tmp_path
+    RunFolder.create(home, replace(run, run_id="r2"), [replace(m, run_id="r2") for m in sound])
+    return home
 
 
 def test_the_command_counts_by_rule_shows_the_first_and_names_what_is_unknown(home, capfd):

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from results.files import journal
 from results.files.journal import RunFolder
 from results.formats import UploadError, left_alone, standing, understand
 from results.records import Measurement
@@ -19,12 +18,6 @@ from tests.builders import fill, ids_of, import_understanding, ordered, random_r
 from tests.cases import cases
 
 
-@pytest.fixture
-def nothing_shipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Every store would read it first."""
-    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "none")
-
-
 def _exported(home: Path, form: str, names: tuple[str, ...]) -> bytes:
     file = io.BytesIO()
     with closing(open_store(home)) as store:
@@ -32,7 +25,7 @@ def _exported(home: Path, form: str, names: tuple[str, ...]) -> bytes:
     return file.getvalue()
 
 
-@pytest.mark.usefixtures("nothing_shipped")
+@pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("form", ["csv", "json"])
 @pytest.mark.parametrize("seed", range(3))
 def test_export_and_import_lose_nothing_but_the_source(tmp_path: Path, form: str, seed: int) -> None:
@@ -52,7 +45,7 @@ def test_export_and_import_lose_nothing_but_the_source(tmp_path: Path, form: str
     assert again == data.replace(local, upload)
 
 
-@pytest.mark.usefixtures("nothing_shipped")
+@pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("form", ["csv", "json"])
 def test_runs_that_are_here_already_are_left_alone_and_the_others_are_added(tmp_path: Path, form: str) -> None:
     runs = random_runs(1)
@@ -107,7 +100,7 @@ def _as_in_markdown(measurement: Measurement) -> Measurement:
     return replace(measurement, **changed, samples=(), round_sizes=())
 
 
-@pytest.mark.usefixtures("nothing_shipped")
+@pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("seed", range(3))
 def test_a_markdown_export_comes_back_with_every_number_and_says_what_it_leaves_out(tmp_path: Path, seed: int) -> None:
     runs = random_runs(seed)
@@ -130,7 +123,7 @@ SAMPLED = replace(
 )
 
 
-@pytest.mark.usefixtures("nothing_shipped")
+@pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("form", ["csv", "json"])
 @pytest.mark.parametrize(
     ("changes", "reason"), cases(__file__, "test_statistics_that_the_samples_of_an_upload_do_not_give_are_rejected")
@@ -143,7 +136,7 @@ def test_statistics_that_the_samples_of_an_upload_do_not_give_are_rejected(tmp_p
     assert [fault.reason[: len(reason)] for fault in found.rejected] == [reason]
 
 
-@pytest.mark.usefixtures("nothing_shipped")
+@pytest.mark.usefixtures("home")
 def test_statistics_that_an_upload_leaves_out_follow_from_its_samples(tmp_path: Path) -> None:
     run = random_runs(1)[0][0]
     bare = dict.fromkeys(("mean", "std", "p20", "p80", "ci_low", "ci_high", "n"))
@@ -151,7 +144,7 @@ def test_statistics_that_an_upload_leaves_out_follow_from_its_samples(tmp_path: 
     assert understand("a.json", _exported(tmp_path, "json", (run.run_id,))).measurements == (SAMPLED,)
 
 
-@pytest.mark.usefixtures("nothing_shipped")
+@pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("value", ["0", "-1"])
 def test_a_latency_of_nothing_or_less_is_rejected_with_its_row(tmp_path: Path, value: str) -> None:
     run = random_runs(1)[0][0]

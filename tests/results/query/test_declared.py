@@ -1,18 +1,15 @@
 """What runs declare of their implementations, as the pages ask for it."""
 
-from contextlib import closing
 from dataclasses import replace
 
 import pytest
 
-from results.files.journal import RunFolder
 from results.implementations import facts_of
 from results.levels import names
 from results.query.declared import colours, declared, of_rows, with_precision
 from results.recommend.winners import winners
 from results.records import Measurement, Run, Status, attention_case
 from results.slice import Filters
-from results.store.database import open_store
 from tests.builders import add_run, latency
 
 CASE = attention_case(batch=1, num_heads=1, seqlen=64, head_dim=64, dtype="float16", causal=True)
@@ -70,25 +67,23 @@ def test_an_upload_declares_nothing_of_what_we_measured(store_of, name):
     }
 
 
-def test_no_date_or_code_of_an_upload_lets_it_replace_a_run_of_ours(home):
+def test_no_date_or_code_of_an_upload_lets_it_replace_a_run_of_ours(home, opened):
     for source, year, code, ms in (("local", 2026, "a", 1), ("local", 2027, "b", 9), ("upload", 2199, "a", 1)):
         rows = latency("mine", float(ms), CASE), latency("torch_naive", 2.0, CASE)
         add_run(home, f"r{year}", *rows, source=source, created=f"{year}-01-01", kernel_hash=code)
-    with closing(open_store(home)) as store:
-        assert winners(store, Filters(gpu="A GPU", mode="fwd"))["winner"].tolist() == ["torch_naive"]
+    assert winners(opened(), Filters(gpu="A GPU", mode="fwd"))["winner"].tolist() == ["torch_naive"]
 
 
-def test_the_facts_of_an_upload_count_for_its_own_rows_only(home):
+def test_the_facts_of_an_upload_count_for_its_own_rows_only(home, opened):
     said = {"far-1": "fp8", "far-2": None, "bare": ""}
     for seqlen, (run_id, precision) in zip((256, 512, 1024), said.items(), strict=True):
         facts = {} if run_id == "bare" else {"theirs": {"precision": precision, "family": "peer"}}
         case = replace(CASE, seqlen_q=seqlen, seqlen_k=seqlen)
-        row = Measurement(run_id, case, "theirs", "latency_ms", "ok", value=1.0, mode="fwd", timing="kernel")
-        other = replace(row, implementation="torch_naive", value=2.0)
-        RunFolder.create(home, Run(run_id, "upload", gpu_name="a GPU", implementations=facts), [row, other])
-    with closing(open_store(home)) as store:
-        assert declared(store)["theirs"] == {"family": "peer"}  # what the runs that declare it agree on
-        assert with_precision(store, "fp8") == ["far-1/theirs"]
-        assert [facts_of("theirs", of_rows(store), run_id).family for run_id in said] == ["peer", "peer", None]
-        found = winners(store, Filters(gpu="a GPU", mode="fwd", timing="kernel")).sort_values("seqlen")
-        assert found["winner"].tolist() == ["torch_naive", "theirs", "theirs"]  # FP8 wins nothing in its own run only
+        rows = latency("theirs", 1.0, case), latency("torch_naive", 2.0, case)
+        add_run(home, run_id, *rows, source="upload", created=None, gpu_name="a GPU", implementations=facts)
+    store = opened()
+    assert declared(store)["theirs"] == {"family": "peer"}  # what the runs that declare it agree on
+    assert with_precision(store, "fp8") == ["far-1/theirs"]
+    assert [facts_of("theirs", of_rows(store), run_id).family for run_id in said] == ["peer", "peer", None]
+    found = winners(store, Filters(gpu="a GPU", mode="fwd", timing="kernel")).sort_values("seqlen")
+    assert found["winner"].tolist() == ["torch_naive", "theirs", "theirs"]  # FP8 wins nothing in its own run only

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from results.query import layers
-from results.records import Measurement, Run, Status, layer_case
+from results.records import Run, layer_case
 from results.slice import Filters
+from tests.builders import latency
 
 CASE = layer_case(
     "gqa", batch=2, num_heads=32, num_kv_heads=8, seqlen=2048, head_dim=64, dtype="bfloat16", causal=False
@@ -17,19 +18,15 @@ TIMES = {"torch_naive": 8.0, "torch_sdpa_flash": 4.0, "torch_sdpa_cudnn": 3.0, "
 FAMILIES = {name: "pytorch" if name.startswith("torch") else "own" for name in TIMES}
 
 
-def row(case, implementation: str, value: float, metric: str = "latency_ms", **fields) -> Measurement:
-    known = {"mode": "fwd", "timing": "kernel", "statistic": "median", **fields}
-    return Measurement("r", case, implementation, metric, Status.OK, value=value, **known)
-
-
 @pytest.fixture
 def store(store_of):
     facts = {name: {"level": "layer", "family": family} for name, family in FAMILIES.items()}
     run = Run("r", "local", created="2026-11-22T10:00:00Z", gpu_name="H", implementations=facts)
-    rows = [row(CASE, name, time) for name, time in TIMES.items()]
-    rows += [row(CASE, "gluon_hopper", 0.5, "attention_ms"), row(CASE, "torch_sdpa_cudnn", 1.5, "attention_ms")]
-    rows += [row(LATENT, name, 2 * time if name != "gluon_hopper" else 8.0) for name, time in TIMES.items()]
-    rows += [row(CASE, "triton_fa2", 9.0, mode="bwd"), row(CASE, "torch_naive", 18.0, mode="bwd")]
+    rows = [latency(name, time, CASE) for name, time in TIMES.items()]
+    parts = {"gluon_hopper": 0.5, "torch_sdpa_cudnn": 1.5}
+    rows += [latency(name, time, CASE, metric="attention_ms") for name, time in parts.items()]
+    rows += [latency(name, 2 * time if name != "gluon_hopper" else 8.0, LATENT) for name, time in TIMES.items()]
+    rows += [latency("triton_fa2", 9.0, CASE, mode="bwd"), latency("torch_naive", 18.0, CASE, mode="bwd")]
     return store_of((run, rows))
 
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from results.files.journal import RunFolder
 from results.gpus import GPUS
 from results.recommend import cards
-from results.records import Measurement, Run, Status, attention_case
+from results.records import attention_case
 from results.slice import Filters
 from results.store.database import Store, open_store
+from tests.builders import add_run, latency
 
 CASE = attention_case(batch=1, num_heads=2, seqlen=128, head_dim=128, dtype="bfloat16", causal=True)
 SHAPE = "16384 tokens, hidden 2048"
@@ -21,8 +21,8 @@ def store(tmp_path_factory: pytest.TempPathFactory, shipped: Path) -> Store:
     """A store of a B200 with too few numbers, besides what ships."""
     home = tmp_path_factory.mktemp("cards")
     (home / shipped.name).write_bytes(shipped.read_bytes())
-    row = Measurement("few", CASE, "triton_fa2", "latency_ms", Status.OK, "fwd", "kernel", value=1.0)
-    RunFolder.create(home, Run("few", "upload", gpu_name="NVIDIA B200", device_type="cuda"), [row])
+    facts = {"source": "upload", "gpu_name": "NVIDIA B200", "device_type": "cuda"}
+    add_run(home, "few", latency("triton_fa2", 1.0, CASE), **facts)
     return open_store(home)
 
 

@@ -1,6 +1,5 @@
 """The time of a model's attention, from the nearest measured shapes."""
 
-from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -8,7 +7,6 @@ import pytest
 from results.levels.model_table import model
 from results.recommend import model_attention
 from results.records import Case, attention_case, decode_case
-from results.store.database import open_store
 from tests.builders import add_run, latency
 
 LLAMA = model("llama3-8b")
@@ -21,7 +19,7 @@ def _asked(seqlen_q: int, seqlen_k: int, **more) -> Case:
 
 
 @pytest.fixture
-def store(home):
+def store(home, opened):
     op = attention_case(batch=1, num_heads=16, seqlen=4096, head_dim=128, dtype="bfloat16", causal=True)
     far = replace(op, seqlen_q=512, seqlen_k=512)
     chunk = replace(op, seqlen_q=256, seqlen_k=8192)
@@ -35,8 +33,7 @@ def store(home):
     )
     rows = [latency(name, ms, case, mode=mode) for case, name, mode, ms in times]
     add_run(home, "a", *rows, device_type="cuda")
-    with closing(open_store(home)) as opened:
-        yield opened
+    return opened()
 
 
 def test_training_takes_who_has_both_passes_scales_by_operations_and_recomputes_the_forward(store):
@@ -72,6 +69,6 @@ def test_an_upload_of_one_kernel_does_not_replace_the_winner_of_several(home, st
     sizes = {"batch": 1, "num_heads": 32, "num_kv_heads": 8, "seqlen": 8192, "head_dim": 128}
     exact = attention_case(**sizes, dtype="bfloat16", causal=True)
     add_run(home, "b", latency("alone", 90.0, exact), source="upload", device_type="cuda")
-    with closing(open_store(home)) as opened:
-        found = model_attention.fastest(opened, "A GPU", _asked(8192, 8192), "prefill")
+    store.refresh()
+    found = model_attention.fastest(store, "A GPU", _asked(8192, 8192), "prefill")
     assert (found.implementation, found.compared, found.source) == ("forward_only", 2, "local")

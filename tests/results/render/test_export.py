@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import fields, replace
 from pathlib import Path
@@ -10,14 +11,12 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from results.files import journal
-from results.files.journal import RunFolder
 from results.formats import understand
 from results.records import CASE_FIELDS, Case, Measurement, Run, Status, attention_case, measurement_from_json
 from results.render import export
 from results.render.export import COLUMNS, FIELDS, RUN_FIELDS, Selection
 from results.render.text import guard, unguard
-from results.store.database import Store, open_store
+from results.store.database import Store
 
 CASE = attention_case(batch=1, num_heads=2, seqlen=128, head_dim=64, dtype="float16", causal=True, inputs="outliers")
 RUN = Run(
@@ -64,13 +63,9 @@ OTHER = Measurement("r2", replace(CASE, dtype="bfloat16"), "x", "latency_ms", St
 
 
 @pytest.fixture
-def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "published")
-    RunFolder.create(tmp_path, RUN, MEASUREMENTS)
-    RunFolder.create(tmp_path, Run("r2", "upload", created="2026-11-20", gpu_name="H200"), [OTHER])
-    with closing(open_store(tmp_path)) as opened:
-        assert opened.problems == []
-        yield opened
+def opened(store_of: Callable[..., Store]) -> Store:
+    other = Run("r2", "upload", created="2026-11-20", gpu_name="H200")
+    return store_of((RUN, MEASUREMENTS), (other, [OTHER]))
 
 
 def test_the_columns_are_the_fields_of_a_measurement_and_then_of_its_run() -> None:

@@ -1,16 +1,14 @@
 """What other tools read: each layout, read by the importer of that tool, gives the numbers that went in."""
 
 import json
-from contextlib import closing
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
-from results.files.journal import RunFolder
 from results.formats import Understanding, understand
 from results.records import Measurement, Run, Status, attention_case, decode_case
 from results.render import export
-from results.store.database import open_store
+from results.store.database import Store
 
 CASE = attention_case(batch=2, num_heads=8, num_kv_heads=2, seqlen=1024, head_dim=64, dtype="bfloat16", causal=True)
 DECODE = decode_case(batch=4, num_heads=32, num_kv_heads=8, context=2048, head_dim=128, dtype="bfloat16", page_size=16)
@@ -35,22 +33,16 @@ ROWS = [
 
 
 @pytest.fixture
-def home(home: Path) -> Path:
-    RunFolder.create(home, RUN, ROWS)
-    return home
-
-
-def _exported(home: Path, form: str) -> bytes:
-    with closing(open_store(home)) as store:
-        return export.export(store, form)
+def store(store_of: Callable[..., Store]) -> Store:
+    return store_of((RUN, ROWS))
 
 
 def _numbers(found: Understanding, metric: str = "latency_ms") -> dict[tuple[str, str | None], float | None]:
     return {(m.implementation.rpartition(" (")[0], m.mode): m.value for m in found.measurements if m.metric == metric}
 
 
-def test_the_long_csv_of_liger_gives_the_medians_and_quantiles(home: Path) -> None:
-    found = understand("a.csv", _exported(home, "liger"))
+def test_the_long_csv_of_liger_gives_the_medians_and_quantiles(store: Store) -> None:
+    found = understand("a.csv", export.export(store, "liger"))
     assert (found.format, found.rejected) == ("liger", ())
     assert _numbers(found) == {
         ("torch_naive", "fwd"): 1.25,
@@ -62,8 +54,8 @@ def test_the_long_csv_of_liger_gives_the_medians_and_quantiles(home: Path) -> No
     assert found.measurements[0].p20 == 1.25 * 0.9 and found.runs[0].gpu_name == "NVIDIA H200"
 
 
-def test_the_header_of_cudnn_gives_the_times_and_keeps_failures(home: Path) -> None:
-    found = understand("a.csv", _exported(home, "cudnn"))
+def test_the_header_of_cudnn_gives_the_times_and_keeps_failures(store: Store) -> None:
+    found = understand("a.csv", export.export(store, "cudnn"))
     assert (found.format, found.rejected) == ("cudnn_training", ())
     assert _numbers(found) == {
         ("torch_naive", "fwd"): 1.25,
@@ -75,8 +67,8 @@ def test_the_header_of_cudnn_gives_the_times_and_keeps_failures(home: Path) -> N
     assert not any((m.note or "").startswith("as printed") for m in found.measurements)
 
 
-def test_the_traces_of_flashinfer_bench_give_times_speedups_and_failures(home: Path) -> None:
-    found = understand("a.jsonl", _exported(home, "flashinfer-trace"))
+def test_the_traces_of_flashinfer_bench_give_times_speedups_and_failures(store: Store) -> None:
+    found = understand("a.jsonl", export.export(store, "flashinfer-trace"))
     assert (found.format, found.rejected) == ("flashinfer_trace", ())
     assert _numbers(found)["mine", "decode"] == 0.05 and _numbers(found)["huge", "fwd"] is None
     assert _numbers(found, "speedup")["mine", "decode"] == 0.5 / 0.05
@@ -84,18 +76,15 @@ def test_the_traces_of_flashinfer_bench_give_times_speedups_and_failures(home: P
     assert (case.batch, case.num_heads, case.num_kv_heads, case.seqlen_k, case.page_size) == (4, 32, 8, 2048, 16)
 
 
-def test_the_json_of_clickbench_has_a_query_a_case_and_null_for_a_failure(home: Path) -> None:
-    entries = {entry["system"]: entry for entry in json.loads(_exported(home, "clickbench"))}
+def test_the_json_of_clickbench_has_a_query_a_case_and_null_for_a_failure(store: Store) -> None:
+    entries = {entry["system"]: entry for entry in json.loads(export.export(store, "clickbench"))}
     assert entries["mine"]["machine"] == "NVIDIA H200" and entries["mine"]["date"] == "2026-11-22"
     assert len({len(entry["result"]) for entry in entries.values()} | {len(entries["mine"]["queries"])}) == 1
     assert [0.05 * 0.9 / 1e3, 0.05 / 1e3, 0.05 * 1.1 / 1e3] in entries["mine"]["result"]
     assert all(row == [None] * 3 for row in entries["huge"]["result"])
 
 
-def test_runs_are_grouped_into_files_that_an_upload_takes(home: Path) -> None:
-    for name in ("r2", "r3"):
-        rows = [Measurement(name, CASE, "x", "latency_ms", Status.OK, value=1.0, mode="fwd")] * 1
-        RunFolder.create(home, Run(name, "local"), rows)
-    with closing(open_store(home)) as store:
-        assert export.parts(store, export.EVERYTHING, len(ROWS) + 1) == [["r1", "r2"], ["r3"]]
-        assert export.parts(store, export.EVERYTHING, 1) == [["r1"], ["r2"], ["r3"]]
+def test_runs_are_grouped_into_files_that_an_upload_takes(store_of: Callable[..., Store]) -> None:
+    store = store_of((RUN, ROWS), *((Run(name, "local"), [_row(CASE, "x", 1.0)]) for name in ("r2", "r3")))
+    assert export.parts(store, export.EVERYTHING, len(ROWS) + 1) == [["r1", "r2"], ["r3"]]
+    assert export.parts(store, export.EVERYTHING, 1) == [["r1"], ["r2"], ["r3"]]

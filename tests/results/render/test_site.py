@@ -7,24 +7,18 @@ import pytest
 from results.__main__ import main
 from results.files.journal import RunFolder
 from results.recommend.winners import winners
-from results.records import Case, Measurement, Run, Status, attention_case
+from results.records import Measurement, Run, Status
 from results.render import site
 from results.slice import Filters
+from tests.builders import latency, small_case
 
 RUN = Run("run-a", "local", created="2026-01-01", gpu_name="A GPU", title="</script><b>A title</b>", device_type="cuda")
 
 
-def case(seqlen: int) -> Case:
-    return attention_case(batch=1, num_heads=2, seqlen=seqlen, head_dim=64, dtype="float16", causal=True)
-
-
 def rows() -> list[Measurement]:
-    def row(name: str, seqlen: int, value: float | None, status: Status = Status.OK) -> Measurement:
-        return Measurement("run-a", case(seqlen), name, "latency_ms", status, "fwd", "kernel", value=value)
-
-    fast = [row("triton_fa2", 128, 0.5), row("triton_fa2", 256, 1.0)]
-    slow = [row("torch_naive", 128, 1.0), row("torch_naive", 256, None, Status.OOM), row("gluon_fp8", 128, 0.1)]
-    return [*fast, *slow]
+    times = {("triton_fa2", 128): 0.5, ("triton_fa2", 256): 1.0, ("gluon_fp8", 128): 0.1}
+    times |= {("torch_naive", 128): 1.0, ("torch_naive", 256): Status.OOM}
+    return [latency(name, ms, small_case(n), run_id=RUN.run_id, n=None) for (name, n), ms in times.items()]
 
 
 @pytest.fixture

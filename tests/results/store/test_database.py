@@ -14,13 +14,12 @@ from results.store import database
 from results.store.database import Store, StoreError, open_store, rebuild
 from tests.results.store.conftest import FULL, count, in_python, latency
 
-HOLD = """
-import sys; from pathlib import Path; from results.files import journal; from results.store.database import open_store
-journal.PUBLISHED = Path("none")
-held = open_store(Path(sys.argv[1]))
-print(held.notice, flush=True)
-sys.stdin.read()
+HOME = """
+import os, sys; from pathlib import Path; from results.files import journal
+from results.store.database import open_store
+journal.PUBLISHED, home = Path("none"), Path(sys.argv[1])
 """
+HOLD = f"{HOME}held = open_store(home); print(held.notice, flush=True); sys.stdin.read()"
 
 
 def test_who_finds_the_file_in_use_has_the_same_results_in_memory(home: Path, folder: RunFolder) -> None:
@@ -50,15 +49,7 @@ def _flip(path: Path, at: float) -> None:
 
 def _crash_with_a_log(path: Path) -> None:
     """Leave rows in the write-ahead log only, as a killed process does; with all that ships it would be put away."""
-    code = """
-import os, sys
-from pathlib import Path
-from results.files import journal
-from results.store.database import open_store
-journal.PUBLISHED = Path("none")
-held = open_store(Path(sys.argv[1]).parent); os._exit(0)
-"""
-    in_python(code, str(path)).communicate()
+    in_python(f"{HOME}held = open_store(home); os._exit(0)", str(path.parent)).communicate()
     log = path.with_name("store.duckdb.wal")
     data = log.read_bytes()
     _flip(log, data.index(b"measurements") / len(data))  # a name: of a wrong length DuckDB takes the rest for torn
@@ -107,17 +98,12 @@ def test_eight_processes_that_find_a_file_of_0_bytes_all_have_the_results(home: 
     folder.append(latency(1))
     (home / "store.duckdb").touch()
     code = """
-import os, sys
-from pathlib import Path
-from results.files import journal
-from results.store.database import open_store
-journal.PUBLISHED = Path("none")
 wait, go = os.pipe()
 for _ in range(8):  # forks of one process, which has imported for them all
     if not os.fork():
         os.close(go)
         os.read(wait, 1)  # until the parent has closed its end
-        held = open_store(Path(sys.argv[1]))
+        held = open_store(home)
         os.write(1, b"%d\\n" % held.rows("SELECT count(*) FROM measurements")[0][0])
         held.close()
         os._exit(0)
@@ -125,7 +111,7 @@ os.close(go)
 for _ in range(8):
     os.wait()
 """
-    assert in_python(code, str(home)).communicate()[0].split() == ["1"] * 8
+    assert in_python(HOME + code, str(home)).communicate()[0].split() == ["1"] * 8
     with closing(open_store(home)) as opened:
         assert (opened.notice, count(opened)) == (None, 1)
 

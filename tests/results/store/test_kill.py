@@ -10,19 +10,18 @@ import random
 import select
 import signal
 import subprocess
-import sys
 import time
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from results.files import journal
 from results.files.journal import RunFolder
 from results.records import Run, measurement_to_json, run_to_json
 from results.store.database import open_store
 from tests.builders import random_runs
 from tests.cases import HANG_S
+from tests.results.store.conftest import in_python
 
 KILLS = int(os.environ.get("ATTNBENCH_KILLS", "30"))  # of each kind
 
@@ -82,13 +81,7 @@ class Server:
     """Forks children on request and buries those that were killed."""
 
     def __init__(self, home: Path) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", SERVER, str(home)],
-            cwd=journal.REPOSITORY,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        self.process = in_python(SERVER, str(home), stdin=subprocess.PIPE)
 
     def ask(self, what: str, argument: object = "-") -> str:
         print(what, argument, file=self.process.stdin, flush=True)
@@ -100,21 +93,10 @@ class Server:
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(journal, "PUBLISHED", tmp_path / "published")
-    return tmp_path
-
-
-@pytest.fixture
 def server(home: Path):
     made = Server(home)
     yield made
     made.process.communicate()
-
-
-@pytest.fixture
-def folder(home: Path) -> RunFolder:
-    return RunFolder.create(home, Run("r1", "local"))
 
 
 def acknowledged(home: Path, run_id: str = "r1") -> list[str]:
@@ -208,6 +190,7 @@ def test_kills_of_both_lose_and_double_nothing(home: Path, server: Server, folde
 def test_kills_of_an_import_leave_all_of_its_runs_or_none(home: Path, server: Server) -> None:
     dice, runs = random.Random(5), random_runs(5, 8)
     lines = [measurement_to_json(measurement) for _, measurements in runs for measurement in measurements]
+    home.mkdir()
     (home / "eight.json").write_text(json.dumps({"runs": [run_to_json(run) for run, _ in runs], "measurements": lines}))
     whole, count = 0, KILLS if "ATTNBENCH_KILLS" in os.environ else 5  # a round takes a second
     for number in range(count):
