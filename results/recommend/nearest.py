@@ -1,10 +1,11 @@
-"""The nearest measured shape. Standard library only: an exported rule is this file's text with the points before it."""
+"""The nearest measured shapes, and what they say. Standard library only: an exported rule is this file's text."""
 
 import math
 
 # What a factor of two counts, a fifth of it beyond 256: as in kernels.problem, so that a program decides the same.
 WEIGHTS = {"head_dim": 0.5, "head_dim_v": 0.5, "seqlen_q": 2.0, "keys": 1.0, "causal": 1.0, "group": 0.25, "heads": 0.1}
 FULL, BEYOND = 256, 0.2
+NEIGHBORS, NEAR = 6, 0.3  # how many decide, the distance that quarters a weight
 
 
 def nearest(
@@ -37,6 +38,31 @@ def nearest(
     shape = sizes_of(batch, num_heads, num_kv_heads or num_heads, seqlen, seqlen, head_dim, window_size=window_size)
     ranked = sorted((distance(shape, _sizes(p, window_size)), at) for at, p in enumerate(found))
     return [(far, found[at]) for far, at in ranked[:count]]
+
+
+def fastest(found, names=()):
+    """Return the fastest implementation at a shape, of some names or of all, None if none of them was measured.
+
+    found: the nearest points as `nearest` returns them.
+    """
+    among = [(far, {name: x for name, x in p["ratios"].items() if name in names or not names}) for far, p in found]
+    times = means(among)
+    return min(times, key=lambda name: (times[name], name), default=None)
+
+
+def means(found):
+    """Return the times of implementations over the least at a shape: means over measured ones, the near ones first.
+
+    found: (distance, such times by implementation), the nearest first. That counts alone where it is the very shape, or
+    where the others lack its fastest implementation.
+    """
+    near = found[: NEIGHBORS if found[0][0] else 1]
+    known = set.intersection(*(set(times) for _, times in near))
+    if min(near[0][1], key=near[0][1].get, default=None) not in known:
+        return near[0][1]
+    whole = sum((far + NEAR) ** -2 for far, _ in near)
+    logs = {name: sum((far + NEAR) ** -2 * math.log(times[name]) for far, times in near) for name in known}
+    return {name: math.exp(each / whole) for name, each in logs.items()}
 
 
 def sizes_of(batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim, head_dim_v=None, window_size=0, causal=None):

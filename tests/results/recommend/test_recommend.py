@@ -2,16 +2,18 @@
 
 import ast
 import json
+import math
 import random
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kernels.problem import Problem
+from kernels.choice import Measured, Rule
+from kernels.problem import Chip, Problem
 from results.__main__ import main
 from results.recommend import rule, winners
-from results.recommend.nearest import distance, nearest
+from results.recommend.nearest import distance, fastest, nearest
 from results.records import Status
 from results.slice import Filters
 from results.spread import spread
@@ -147,6 +149,23 @@ def test_pages_count_distances_as_the_rules_that_programs_obey():
     one = Problem("float16", "causal", 2, 8, 2, 64, 300, 64, 32)
     other = Problem("float16", "full", 1, 8, 8, 80, 700, 48)
     assert distance(one.sizes, other.sizes) == one.distance(other) > 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_pages_decide_for_an_unmeasured_shape_as_the_rules_that_programs_obey(seed):
+    dice = random.Random(seed)
+    asked = Problem("float16", "full", 1, 8, 8, 300, 300, 64, 64)
+    points = []
+    for _ in range(9):
+        behind = {name: dice.uniform(0, 0.5) for name in dice.sample("abcd", dice.randint(3, 4))}
+        near = replace(asked, seqlen_q=dice.randint(100, 900), head_dim=dice.choice((32, 64, 128)))
+        points.append(Measured(near, min(behind, key=behind.__getitem__), (), {}, behind))
+    found = Rule(Path(), Chip("a"), tuple(points), "").nearest(asked)
+    ranked = sorted(points, key=lambda point: asked.distance(point.problem))
+    told = [
+        (asked.distance(p.problem), {"ratios": {name: math.exp(x) for name, x in p.behind.items()}}) for p in ranked
+    ]
+    assert found is not None and fastest(told) == found[1].implementation
 
 
 def test_what_a_source_left_open_does_not_keep_a_shape_away():
