@@ -81,7 +81,7 @@ def answer(
 
 def _plain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, masks: Masks, regime: str) -> Answer:
     direction = TRAINING if plans.wants_gradients(q, k, v) else FORWARD
-    today = routes.built_in(q, k, v, *masks, eager=regime == EAGER)[direction]
+    today = routes.built_in(q, k, v, *masks)[direction]
     tile = _tile(q, k, v, masks, today[0])
     if choice.overridden():
         why = "the program sets SDPA's backends or deterministic algorithms, so no rule applies"
