@@ -9,20 +9,9 @@ NEIGHBORS, NEAR = 6, 0.3  # how many decide, the distance that quarters a weight
 
 
 def nearest(
-    points,
-    *,
-    dtype,
-    seqlen,
-    head_dim,
-    batch=1,
-    num_heads=1,
-    num_kv_heads=None,
-    causal=True,
-    window_size=0,
-    mode="fwd",
-    count=1,
+    points, *, dtype, seqlen, head_dim, batch=1, num_heads=1, num_kv_heads=None, causal=True, window_size=0, mode="fwd"
 ):
-    """Return the measured points nearest to a shape as (distance, point), nearest first; 0 is that very shape.
+    """Return the few measured points nearest to a shape as (distance, point), nearest first; 0 is that very shape.
 
     dtype, mask and mode have to agree; sizes count by the logarithm of their ratio, and what a source did not state
     counts nothing. causal None is a mask that the source did not say. Raises LookupError where nothing was measured
@@ -37,7 +26,7 @@ def nearest(
         raise LookupError(f"Nothing was measured with {', '.join(wanted.values())}. Possible: {'; '.join(there)}.")
     shape = sizes_of(batch, num_heads, num_kv_heads or num_heads, seqlen, seqlen, head_dim, window_size=window_size)
     ranked = sorted((distance(shape, _sizes(p, window_size)), at) for at, p in enumerate(found))
-    return [(far, found[at]) for far, at in ranked[:count]]
+    return [(far, found[at]) for far, at in ranked[:NEIGHBORS]]
 
 
 def fastest(found, names=()):

@@ -71,11 +71,6 @@ def rule_of(store: Store, filters: Filters) -> ShapeRule:
     return ShapeRule(str(filters.gpu), str(filters.timing), tuple(sources), runs, points)
 
 
-def choose(rule: ShapeRule, *, count: int = 1, **shape: Any) -> list[tuple[float, Mapping[str, Any]]]:
-    """Return the nearest measured shapes with their distances. Raises LookupError if no dtype, mask and mode fits."""
-    return nearest_module.nearest(rule.points, count=count, **shape)
-
-
 def answer(found: Sequence[tuple[float, Mapping[str, Any]]]) -> tuple[str, str | None]:
     """Return the fastest implementation and backend of PyTorch by the nearest measured shapes."""
     return nearest_module.fastest(found), BACKENDS.get(nearest_module.fastest(found, BACKENDS))

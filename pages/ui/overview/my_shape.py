@@ -15,7 +15,7 @@ from pages.ui.shell.data import ask_slowly
 from results import levels
 from results.recommend import rule
 from results.recommend.cards import Relative
-from results.recommend.nearest import NEIGHBORS
+from results.recommend.nearest import nearest
 from results.recommend.rule import RuleError, ShapeRule
 from results.records import Case, RecordError, attention_case
 from results.slice import Filters, of_mask
@@ -42,7 +42,7 @@ def show(chosen: Filters) -> None:
     except RecordError as error:
         st.error(text.plain(error), icon=":material/error:")
         return
-    found = rule.choose(made, count=NEIGHBORS, **shape)
+    found = nearest(made.points, **shape)
     _answer(found, case, shape["mode"], subject)
     usage.show(rule.answer(found)[0], "op", causal=bool(shape["causal"]), window_size=shape["window_size"])
     with st.container(horizontal=True):

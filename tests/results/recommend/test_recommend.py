@@ -136,11 +136,11 @@ def test_the_backend_is_the_fastest_of_pytorchs_own_whoever_wins(home, opened):
 def test_a_rule_takes_the_nearest_measured_shape_refuses_another_mask_and_is_json(home, opened):
     _measured_grid(home)
     made = rule.rule_of(opened(), SLICE)
-    (distance, point), *_ = rule.choose(made, count=3, dtype="float16", seqlen=3000, head_dim=64, num_heads=2)
+    (distance, point), *_ = nearest(made.points, dtype="float16", seqlen=3000, head_dim=64, num_heads=2)
     assert (point["seqlen"], point["head_dim"]) == (4096, 64)
     assert 0 < distance < 1
     with pytest.raises(LookupError, match="full, fwd. Possible: float16, causal, fwd; float32, causal, fwd"):
-        rule.choose(made, dtype="float16", seqlen=128, head_dim=64, causal=False)
+        nearest(made.points, dtype="float16", seqlen=128, head_dim=64, causal=False)
     record = json.loads(rule.as_json(made))
     assert [{**point, "ties": tuple(point["ties"])} for point in record["points"]] == list(made.points)
     assert record["runs"] == ["fwd"]
