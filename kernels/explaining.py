@@ -207,11 +207,9 @@ def _over_cache(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, masks: Masks,
     decided = calls.decided(q, k, request)
     with tables.asked() as forms:
         plan = calls.plan_of(request, calls.tile_of(decided), one_launch=bool(asked.get("one_launch")))
-    tile = f"tile: {plan.tile}" + (
-        f" ({forms[-1].source.split('. ')[0]})" if forms else ""
-    )  # a growing cache keeps its plan
+    source = f" ({forms[-1].source.split('. ')[0]})" if forms else ""  # a growing cache keeps its plan
     name = _DECODERS.get(type(plan).__name__, "triton_decode")
-    return Answer(name, decided.why if decided else _NO_RULE, FORWARD, tile)
+    return Answer(name, decided.why if decided else _NO_RULE, FORWARD, f"tile: {plan.tile}{source}")
 
 
 def _tile(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, masks: Masks, name: str) -> str:
