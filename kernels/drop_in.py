@@ -255,7 +255,7 @@ def _bound(
     if asked:
         return (_FASTER if routes.left_to_pytorch(*tensors[:2], causal, 0, asked) else None), attend
     found = dispatch.bound(*tensors, causal, 0, scale)[0]
-    by_table = q.shape[2] > FEW_QUERIES and not ruled
-    if torch_sdpa.is_pytorch(found) or (by_table and routes.left_to_pytorch(*tensors[:2], causal, 0, ("forward",))):
+    asked = () if ruled or q.shape[2] <= FEW_QUERIES else (routes.name("forward", *tensors[:2], scale, 0, causal),)
+    if torch_sdpa.is_pytorch(found) or (asked and routes.left_to_pytorch(*tensors[:2], causal, 0, asked)):
         return _FASTER, attend
     return None, attend if cut or not dispatch.same(tensors, (q, k, v)) else found

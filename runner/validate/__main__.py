@@ -146,9 +146,7 @@ def _experiments(options: argparse.Namespace) -> Iterator[MeasuredShare]:
             own = [x for x in corners if x.run().gpu_name == run.gpu_name]
             near = own or [x for x in corners if x.run().compute_capability == run.compute_capability]
             words, reached = tuned.judged(run, folder.read()[0], [m for each in near for m in each.read()[0]])
-            told = (
-                "" if own else f", with corners of {', '.join({str(each.run().gpu_name) for each in near}) or 'none'}"
-            )
+            told = "".join(f", with corners of {gpu}" for gpu in {x.run().gpu_name for x in near if not own})
             yield MeasuredShare(f"{name}{told}: {words}", reached)
         return
     if options.experiment == "against":
