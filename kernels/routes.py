@@ -212,7 +212,7 @@ def left_to_pytorch(
 
 
 def most_operations(call: str, device: torch.device, head_dim: int) -> float:
-    """Return up to how many operations forward such calls are PyTorch's: "training", of a feature or a forward's kernel."""
+    """Return up to how many operations forward such calls are PyTorch's: "training", with a feature, or a forward's."""
     return next(iter(_table("routes to pytorch", device).first(call=call, head_dim=head_dim)), 0)
 
 
