@@ -147,7 +147,7 @@ def _regime() -> str:
 def _of_tensors(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window: Any, features: Sequence[str]
 ) -> Problem | str:
-    if any(type(x) not in (torch.Tensor, torch.nn.Parameter) or x.is_nested for x in (q, k, v)):
+    if any(type(x) not in dispatch.PLAIN or x.is_nested for x in (q, k, v)):
         return "calls with nested tensors or other classes of tensors"
     causal, window = one_window(bool(causal), window)
     if isinstance(window, tuple):

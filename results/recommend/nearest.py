@@ -30,10 +30,7 @@ def nearest(
 
 
 def fastest(found, names=()):
-    """Return the fastest implementation at a shape, of some names or of all, None if none of them was measured.
-
-    found: the nearest points as `nearest` returns them.
-    """
+    """Return the fastest implementation of some names or of all by what `nearest` returns; None if there is none."""
     among = [(far, {name: x for name, x in p["ratios"].items() if name in names or not names}) for far, p in found]
     times = means(among)
     return min(times, key=lambda name: (times[name], name), default=None)

@@ -142,11 +142,11 @@ def _contests(store: Store, filters: Filters, able: tuple[str, ...] | None) -> I
 
 def _nearest(points: list[_Point], asked: Asked) -> CallTimes | None:
     case, mode, timing, count = asked
-    far = [distance_of(case, each.case) for each in points]
-    ranked = [(far[at] + _ELSEWHERE * ((each.timing != timing) + each.rank), at) for at, each in enumerate(points)]
-    if not ranked:
+    if not points:
         return None
-    point = points[min(ranked)[1]]
+    far = [distance_of(case, each.case) for each in points]
+    apart = [_ELSEWHERE * ((each.timing != timing) + each.rank) for each in points]
+    point = points[min(range(len(points)), key=lambda at: far[at] + apart[at])]
     places = [at for at, each in enumerate(points) if (each.gpu, each.timing) == (point.gpu, point.timing)]
     near = sorted(places, key=far.__getitem__)[: nearest.NEIGHBORS]
     ratios = nearest.means([(far[at], decide([points[at].contest]).ratios) for at in near])

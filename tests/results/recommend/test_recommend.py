@@ -5,7 +5,6 @@ import json
 import math
 import random
 from dataclasses import replace
-from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -156,8 +155,8 @@ def test_pages_decide_for_an_unmeasured_shape_as_the_rules_that_programs_obey(se
         near = replace(asked, seqlen_q=dice.randint(150, 900), head_dim=dice.choice((32, 64, 128)))
         points.append(Measured(near, min(behind, key=behind.__getitem__), (), {}, behind))
     found = Rule(Path(), Chip("a"), tuple(points), "").nearest(asked)
-    told = [({"ratios": {name: math.exp(x) for name, x in p.behind.items()}}, p.problem) for p in points]
-    near = sorted(((distance(asked.sizes, known.sizes), point) for point, known in told), key=itemgetter(0))
+    told = sorted((distance(asked.sizes, point.problem.sizes), at) for at, point in enumerate(points))
+    near = [(far, {"ratios": {n: math.exp(x) for n, x in points[at].behind.items()}}) for far, at in told]
     assert found is not None and near[0][0] == found[0] > 0
     assert fastest(near) == found[1].implementation
 
