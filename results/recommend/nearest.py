@@ -25,7 +25,9 @@ def nearest(
         there = sorted({", ".join(str(p[name]) for name in wanted) for p in points})
         raise LookupError(f"Nothing was measured with {', '.join(wanted.values())}. Possible: {'; '.join(there)}.")
     shape = sizes_of(batch, num_heads, num_kv_heads or num_heads, seqlen, seqlen, head_dim, window_size=window_size)
-    ranked = sorted((distance(shape, _sizes(p, window_size)), at) for at, p in enumerate(found))
+    lengths = [(p["batch"], p["num_heads"], p["num_kv_heads"], p["seqlen"], p["seqlen"], p["head_dim"]) for p in found]
+    of_points = [sizes_of(*each, window_size=window_size) for each in lengths]
+    ranked = sorted((distance(shape, sizes), at) for at, sizes in enumerate(of_points))
     return [(far, found[at]) for far, at in ranked[:NEIGHBORS]]
 
 
@@ -68,11 +70,6 @@ def distance(shape, sizes):
     """Return how far two shapes are by their sizes; what one of them does not state counts nothing."""
     known = [name for name in WEIGHTS if shape[name] and sizes[name]]
     return sum(WEIGHTS[name] * abs(_doublings(shape[name]) - _doublings(sizes[name])) for name in known)
-
-
-def _sizes(point, window_size):
-    heads = [point[name] for name in ("batch", "num_heads", "num_kv_heads")]
-    return sizes_of(*heads, point["seqlen"], point["seqlen"], point["head_dim"], window_size=window_size)
 
 
 def _doublings(size):

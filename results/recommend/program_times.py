@@ -156,7 +156,8 @@ def _nearest(points: list[_Point], asked: Asked) -> CallTimes | None:
     else:
         close = [str(result.winner), *(each.name for each in result.rivals if not certainly_slower(each))]
     best = min(ratios, key=lambda name: (ratios[name], name))
-    ruled = max(filter(_is_ours, close), key=ratios.__getitem__, default=best)
+    ours = [name for name in close if facts_of(name).family == "own" and not facts_of(name).reduced]
+    ruled = max(ours, key=ratios.__getitem__, default=best)  # the built-in choice stays unless it is slower
     whole = [replace(each, window_size=0) for each in (case, point.case)]  # SDPA takes a window as a mask
     factor, of_sdpa = (
         point.compute * _work(one, mode) / _work(other, mode) for one, other in ((case, point.case), whole)
@@ -184,11 +185,6 @@ def _nearest(points: list[_Point], asked: Asked) -> CallTimes | None:
 
 def _work(case: Case, mode: str) -> float:
     return levels.flops(case, mode) or 1.0
-
-
-def _is_ours(name: str) -> bool:
-    """Return whether an implementation may be the built-in choice, which a rule leaves in place unless it is slower."""
-    return facts_of(name).family == "own" and not facts_of(name).reduced
 
 
 def _sizes(case: Case) -> dict[str, Any]:
