@@ -26,7 +26,7 @@ from .problem import TRAINING, Chip, Problem
 FORMAT, VERSION = "attnbench rule", 1
 SHIPPED = Path(__file__).parent / "tuned"
 FOLDER, IMPLEMENTATION = "ATTNBENCH_RULES", "ATTNBENCH_ATTENTION"  # environment variables
-_NEIGHBORS, _NEAR, _MARGIN = 6, 0.1, 0.02  # how many decide, the distance that quarters a weight, what a winner gains
+_NEIGHBORS, _NEAR, _MARGIN = 6, 0.3, 0.02  # how many decide, the distance that quarters a weight, what a winner gains
 DEFAULT = "default"  # as an implementation's name: the built-in tables
 _WARNED: set[str] = set()
 

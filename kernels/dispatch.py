@@ -12,7 +12,7 @@ import torch
 from . import invariant, plans, routes
 from .plans import NO_KEY, Options
 
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
+PLAIN = (torch.Tensor, torch.nn.Parameter)
 _SEEN = plans.SeenCalls()
 _records, _address = torch.is_grad_enabled, torch.Tensor.data_ptr
 _tracing = torch.compiler.is_dynamo_compiling
@@ -60,7 +60,7 @@ def _first(key: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options:
 
         q, k, v = autocasted(q, k, v)
         return attention_with(q, k, v, features, *options)
-    if torch.compiler.is_compiling() or not (type(q) in _PLAIN and type(k) in _PLAIN and type(v) in _PLAIN):
+    if torch.compiler.is_compiling() or not (type(q) in PLAIN and type(k) in PLAIN and type(v) in PLAIN):
         q, k, v = autocasted(q, k, v)
         return traced(q, k, v, *options)
     attend, tensors = bound(q, k, v, *options)

@@ -25,7 +25,6 @@ from .problem import FEW_QUERIES
 from .registry import UnsupportedCase
 
 _ORIGINAL = functional.scaled_dot_product_attention
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
 _LEFT = _FASTER, _LEARNED = ("calls that PyTorch computes faster, by a rule or a table", "a mask that wants a gradient")
 _SEEN = _NOTHING = SeenCalls()  # of the implementation in effect; nothing is noted where there is none
 _SEEN_BY: defaultdict[str | None, SeenCalls] = defaultdict(SeenCalls)  # by implementation
@@ -200,7 +199,7 @@ def _reason_against_tensors(
             return "a mask without a dimension for queries"
         if causal:
             return "a mask together with a causal one"
-    if not (type(q) in _PLAIN and type(k) in _PLAIN and type(v) in _PLAIN):
+    if not (type(q) in dispatch.PLAIN and type(k) in dispatch.PLAIN and type(v) in dispatch.PLAIN):
         return "tensors of another class"
     if q.is_nested or k.is_nested or v.is_nested:
         return "nested tensors"
@@ -255,7 +254,7 @@ def _bound(
     if asked:
         return (_FASTER if routes.left_to_pytorch(*tensors[:2], causal, 0, asked) else None), attend
     found = dispatch.bound(*tensors, causal, 0, scale)[0]
-    by_table = q.shape[2] > FEW_QUERIES and not ruled
-    if torch_sdpa.is_pytorch(found) or (by_table and routes.left_to_pytorch(*tensors[:2], causal, 0, ("forward",))):
+    asked = () if ruled or q.shape[2] <= FEW_QUERIES else (routes.name("forward", *tensors[:2], scale, 0, causal),)
+    if torch_sdpa.is_pytorch(found) or (asked and routes.left_to_pytorch(*tensors[:2], causal, 0, asked)):
         return _FASTER, attend
     return None, attend if cut or not dispatch.same(tensors, (q, k, v)) else found

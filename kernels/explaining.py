@@ -79,7 +79,7 @@ def answer(
 
 def _plain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, masks: Masks, regime: str) -> Answer:
     direction = TRAINING if plans.wants_gradients(q, k, v) else FORWARD
-    today = routes.built_in(q, k, v, *masks, eager=regime == EAGER)[direction]
+    today = routes.built_in(q, k, v, *masks)[direction]
     tile = _tile(q, k, v, masks, today[0])
     if choice.overridden():
         why = "the program sets SDPA's backends or deterministic algorithms, so no rule applies"
@@ -205,11 +205,9 @@ def _over_cache(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, masks: Masks,
     decided = calls.decided(q, k, request)
     with tables.asked() as forms:
         plan = calls.plan_of(request, calls.tile_of(decided), one_launch=bool(asked.get("one_launch")))
-    tile = f"tile: {plan.tile}" + (
-        f" ({forms[-1].source.split('. ')[0]})" if forms else ""
-    )  # a growing cache keeps its plan
+    source = f" ({forms[-1].source.split('. ')[0]})" if forms else ""  # a growing cache keeps its plan
     name = _DECODERS.get(type(plan).__name__, "triton_decode")
-    return Answer(name, decided.why if decided else _NO_RULE, FORWARD, tile)
+    return Answer(name, decided.why if decided else _NO_RULE, FORWARD, f"tile: {plan.tile}{source}")
 
 
 def _tile(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, masks: Masks, name: str) -> str:

@@ -147,7 +147,7 @@ def _regime() -> str:
 def _of_tensors(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window: Any, features: Sequence[str]
 ) -> Problem | str:
-    if any(type(x) not in (torch.Tensor, torch.nn.Parameter) or x.is_nested for x in (q, k, v)):
+    if any(type(x) not in dispatch.PLAIN or x.is_nested for x in (q, k, v)):
         return "calls with nested tensors or other classes of tensors"
     causal, window = one_window(bool(causal), window)
     if isinstance(window, tuple):
@@ -225,18 +225,13 @@ def _of_decode(q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, **
     (batch, num_heads, queries, head_dim), window = q.shape, options.get("window_size", 0)
     sizes = (batch, num_heads, k_cache.shape[heads], queries, capacity, head_dim, v_cache.shape[3])
     kind = problem.mask_of(options.get("causal", True), window)
-    return Problem(_dtype(q), kind, *sizes, window_size=window, operator="decode")
+    return Problem(str(q.dtype).removeprefix("torch."), kind, *sizes, window_size=window, operator="decode")
 
 
 def _of_latents(q: torch.Tensor, kv_cache: torch.Tensor, **options: Any) -> Problem:
-    table, (batch, num_heads, queries, head_dim) = options.get("page_table"), q.shape
-    capacity = kv_cache.shape[1] * (1 if table is None else table.shape[1])
-    sizes = (batch, num_heads, 1, queries, capacity, head_dim, options.get("latent_dim", 512))
-    return Problem(_dtype(q), problem.mask_of(options.get("causal", True), 0), *sizes, operator="mla_decode")
-
-
-def _dtype(x: torch.Tensor) -> str:
-    return str(x.dtype).removeprefix("torch.")
+    latents = kv_cache[:, None]
+    found = _of_decode(q, latents, latents[..., : options.get("latent_dim", 512)], **options, kv_layout="HND")
+    return replace(found, operator="mla_decode")
 
 
 def _stated(asked: Problem) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from operator import index
 from types import SimpleNamespace
 from typing import Any
@@ -105,7 +105,7 @@ def decisions(
     scaled = softmax_scale is None or softmax_scale > 0
     if not scaled or not choice.anything_named(q.device):
         return {}
-    today = built_in(q, k, v, *options, eager=regime == EAGER)
+    today = built_in(q, k, v, *options)
     asked = {way: problem.of_tensors(q, k, v, bool(causal), window_size, way) for way in today}
     found = {way: replace(each, regime=regime) for way, each in asked.items() if each}
     return {way: choice.decide(q.device, each, today[way]) for way, each in found.items()}
@@ -169,7 +169,7 @@ def pytorch_in_program(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *optio
         named = named_in_program(plans.wants_gradients(q, k, v), q.dtype, q.device, strided, *options)
         if named:
             return _sdpa(options, named.removeprefix(_SDPA), q, k, v) if named.startswith(_SDPA) else None
-    by_table = plans.wants_gradients(q, k, v) and _is_short(q, k, *options[:2])
+    by_table = plans.wants_gradients(q, k, v) and left_to_pytorch(q, k, *options[:2])
     return _sdpa(options, "auto", q, k, v) if by_table else None
 
 
@@ -185,59 +185,35 @@ def named_in_program(
     return decided.implementation if decided else None
 
 
-def _is_short(q: torch.Tensor, k: torch.Tensor, causal: bool, window_size: int) -> bool:
-    """Return whether a compiled program computes a call with gradients faster by PyTorch, as the host's time decides.
-
-    A comparison of sizes is all that a program with dynamic ones keeps of it.
-    """
-    if not _may_be_left(q, k, causal, window_size):
-        return False
-    return _operations(q, k, causal) <= most_operations(q.device, index(q.shape[3]))
-
-
-def most_operations(device: torch.device, head_dim: int) -> float:
-    """Return up to how many operations forward a compiled call with gradients is PyTorch's."""
-    return next(iter(_table("compiled routes", device).first(head_dim=head_dim)), 0)
-
-
-def built_in(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: *Options, eager: bool = True
-) -> dict[str, tuple[str, ...]]:
+def built_in(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: *Options) -> dict[str, tuple[str, ...]]:
     """Return the implementations that the tables choose for each direction: for training of forward and backward."""
     causal, window_size, softmax_scale = options
     if not _ours(q, k, v, softmax_scale):
         return dict.fromkeys((FORWARD, TRAINING), (f"{_SDPA}{_variant(q, k, causal, window_size)}",))
     names = [name(way, q, k, softmax_scale, window_size, causal) for way in ("forward", "backward")]
     forward = "triton_decode" if decodes(q, k, v) else names[0]
-    by_pytorch = left_to_pytorch(q, k, causal, window_size) if eager else _is_short(q, k, causal, window_size)
-    training = (_PYTORCH,) if by_pytorch else tuple(dict.fromkeys(names))
+    training = (_PYTORCH,) if left_to_pytorch(q, k, causal, window_size) else tuple(dict.fromkeys(names))
     return {FORWARD: (forward,), TRAINING: training}
 
 
 def left_to_pytorch(
     q: torch.Tensor, k: torch.Tensor, causal: bool, window_size: int, asked: tuple[str, ...] = ()
 ) -> bool:
-    """Return whether eager calls that `takes` accepts are PyTorch's: with gradients, or as `asked` says.
+    """Return whether calls that `takes` accepts are PyTorch's: with gradients, or as `asked` says of eager ones.
 
-    There the host decides: PyTorch's node is in C++, and its function needs no launch of a kernel with features.
+    There the host decides: PyTorch's node is in C++, and its function needs no launch of a kernel with features. Of the
+    sizes, a program with dynamic ones keeps a comparison.
     """
-    asks = _may_be_left(q, k, causal, window_size)
-    return asks and _left(asked or ("training",), q.device, _operations(q, k, causal), q.shape[3])
-
-
-def _may_be_left(q: torch.Tensor, k: torch.Tensor, causal: bool, window_size: int) -> bool:
     aligned = not causal or q.shape[2] == k.shape[2]
-    return q.dtype.itemsize <= 2 and not window_size and aligned and not invariant.wanted()
+    if q.dtype.itemsize > 2 or window_size or not aligned or invariant.wanted():
+        return False
+    most = max([most_operations(call, q.device, index(q.shape[3])) for call in asked or (TRAINING,)])
+    return (2 if causal else 4) * q.numel() * k.shape[2] <= most
 
 
-def _operations(q: torch.Tensor, k: torch.Tensor, causal: bool) -> int:
-    return (2 if causal else 4) * q.numel() * k.shape[2]
-
-
-@lru_cache(maxsize=plans.MAX_PLANS)
-def _left(asked: tuple[str, ...], device: torch.device, operations: int, head_dim: int) -> bool:
-    table = _table("eager routes", device)
-    return any(table.first(call=call, operations=operations, head_dim=head_dim) for call in asked)
+def most_operations(call: str, device: torch.device, head_dim: int) -> float:
+    """Return up to how many operations forward such calls are PyTorch's: "training", with a feature, or a forward's."""
+    return next(iter(_table("routes to pytorch", device).first(call=call, head_dim=head_dim)), 0)
 
 
 def _decided(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> Route | _DecodingRoute | Ruled | None:

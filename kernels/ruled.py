@@ -14,6 +14,7 @@ from .registry import UnsupportedCase
 
 Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 Bind = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Attend]  # returns what computes such tensors
+_UNMADE = object()
 
 
 class Ruled:
@@ -25,8 +26,7 @@ class Ruled:
 
     def __init__(self, named: dict[str, Bind], make_plan: Callable[..., Any], without_plan: Bind) -> None:
         self._named, self._make_plan, self._without_plan = named, make_plan, without_plan
-        self._plan: Any = None
-        self._made = False
+        self._plan: Any = _UNMADE
 
     def bound(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Attend:
         """Return what computes such tensors; PyTorch's function alone obeys what outranks a rule by itself."""
@@ -38,9 +38,8 @@ class Ruled:
 
     def plan(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
         """Return the built-in plan; None where there is none."""
-        if not self._made:
+        if self._plan is _UNMADE:
             self._plan = self._make_plan(q, k, v)
-            self._made = True
         return self._plan
 
     def _attend(self, way: str, named: Attend, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:

@@ -142,10 +142,12 @@ def _experiments(options: argparse.Namespace) -> Iterator[MeasuredShare]:
         shipped = {folder.run_id: folder for folder in published_folders()}
         for name in [options.first] if options.first else tuned.SHIPPED:
             folder = shipped.get(name) or RunFolder.open(home(), name)
-            near = [x for x in shipped.values() if CORNERS in x.run_id and x.run().gpu_name == folder.run().gpu_name]
-            corners = [measurement for each in near for measurement in each.read()[0]]
-            words, reached = tuned.judged(folder.run(), folder.read()[0], corners)
-            yield MeasuredShare(f"{name}: {words}", reached)
+            run, corners = folder.run(), [x for x in shipped.values() if CORNERS in x.run_id]
+            own = [x for x in corners if x.run().gpu_name == run.gpu_name]
+            near = own or [x for x in corners if x.run().compute_capability == run.compute_capability]
+            words, reached = tuned.judged(run, folder.read()[0], [m for each in near for m in each.read()[0]])
+            told = "".join(f", with corners of {gpu}" for gpu in {x.run().gpu_name for x in near if not own})
+            yield MeasuredShare(f"{name}{told}: {words}", reached)
         return
     if options.experiment == "against":
         yield from _against(options)

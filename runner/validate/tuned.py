@@ -1,9 +1,9 @@
 """What a tune is worth on shapes that it has not seen: `python -m runner.validate tune [--first RUN]`.
 
-A random half of the cases of a run makes a rule as `runner tune` does, together with the sweep of corners if the same
-GPU has it, and with the portable kernels as the built-in choice, as on a chip without a record. The other half is
-decided by that rule: its loss is the time of what the rule names over that of the fastest correct implementation. Each
-case decided by a rule of all others shows what the missing half costs.
+A random half of the cases of a run makes a rule as `runner tune` does, together with the sweep of corners on that GPU,
+or on one of its compute capability, and with the portable kernels as the built-in choice, as on a new chip. The other
+half is decided by that rule: its loss is the time of what the rule names over that of the fastest correct
+implementation. Each case decided by a rule of all others shows what the missing half costs.
 """
 
 from __future__ import annotations
