@@ -20,7 +20,8 @@ _np_dtype = functools.cache(interpreter._get_np_dtype)  # of an element
 _ADDRESS = interpreter._get_np_dtype(tl.pointer_type(tl.int8))
 _blocks: dict[tuple[str, tuple[Any, ...]], dict[str, Any]] = {}  # what a block's type holds, by element and shape
 _shapes: dict[tuple[Any, ...], Any] = {}  # one object for all blocks of a shape
-_broadcast = interpreter.interpreter_semantic.broadcast_impl_value
+_semantic = interpreter.interpreter_semantic
+_broadcast, _cast = _semantic.broadcast_impl_value, _semantic.cast
 
 
 class _KernelScope(interpreter._LangPatchScope):
@@ -37,14 +38,15 @@ def quicken() -> None:
     Triton patches the language again at every call of a device function, though the kernel around it has done so. It
     also recomputes each sum and product of integers in 64 bits, to assert that it did not overflow; the assertion
     belongs to `debug`, which the interpreter cannot be given. It makes the parts of a type anew for each tensor, which
-    takes longer than most sums: they are made once for each shape. Operands of one shape are not broadcast, which
-    Triton finds by comparing each size as a constant of its own.
+    takes longer than most sums: they are made once for each shape. Operands of one shape or type are neither broadcast
+    nor cast, which Triton finds by comparing each size as a constant of its own, and types by their names.
     """
     interpreter._LangPatchScope = _KernelScope
     interpreter._patch_lang = _patch_once
     interpreter._get_np_dtype = lambda kind: _ADDRESS if kind.scalar.is_ptr() else _np_dtype(kind.scalar)
     tl.core.block_type.__init__, tl.core.tensor.__init__ = _begin_block_type, _begin_tensor
-    interpreter.interpreter_semantic.broadcast_impl_value = _of_one_shape
+    _semantic.broadcast_impl_value, _semantic.cast = _of_one_shape, _of_one_type
+    _semantic.computation_type_impl = functools.cache(_semantic.computation_type_impl)
     builder = interpreter.interpreter_builder
     assert not builder.options.debug
     builder.options = dataclasses.replace(builder.options, sanitize_overflow=False)
@@ -77,6 +79,10 @@ def _begin_block_type(self: tl.block_type, element_ty: tl.dtype, shape: Sequence
 def _of_one_shape(lhs: tl.tensor, rhs: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
     shapes = (x.type.shape if x.type.is_block() else None for x in (lhs, rhs))
     return (lhs, rhs) if operator.is_(*shapes) else _broadcast(lhs, rhs)
+
+
+def _of_one_type(value: tl.tensor, wanted: tl.dtype, *rounding: str | None, **named: str | None) -> tl.tensor:
+    return value if value.dtype is wanted.scalar else _cast(value, wanted, *rounding, **named)
 
 
 def _begin_tensor(self: tl.tensor, handle: Any, type: tl.dtype) -> None:
