@@ -90,33 +90,28 @@ FORWARD = ["preprocess_kernel", "forward_kernel", "combine_outputs"]
 BACKWARD = ["preprocess_kernel", "dq_dkdv_kernel", "combine_gradients"]
 
 
-@pytest.fixture
-def run(found):
+def printed(found, scenario: str) -> list[list[str]]:
     """The lines that a scenario of a first call prints, in words."""
-
-    def lines(scenario: str) -> list[list[str]]:
-        printed = found["first_call"][scenario]
-        assert "Traceback" not in printed, printed
-        return [line.split() for line in printed.splitlines()]
-
-    return lines
+    lines = found["first_call"][scenario]
+    assert "Traceback" not in lines, lines
+    return [line.split() for line in lines.splitlines()]
 
 
-def test_all_kernels_of_a_forward_and_of_a_backward_are_compiled_at_once_in_a_callers_mode_too(run):
-    compiled, launched = run("forward_and_backward")
+def test_all_kernels_of_a_forward_and_of_a_backward_are_compiled_at_once_in_a_callers_mode_too(found):
+    compiled, launched = printed(found, "forward_and_backward")
     assert compiled == sorted(FORWARD + BACKWARD)
     assert launched == (FORWARD + BACKWARD) * 2
-    compiled, launched = run("in_a_mode_of_the_callers")
+    compiled, launched = printed(found, "in_a_mode_of_the_callers")
     assert launched == FORWARD + BACKWARD
 
 
-def test_two_threads_that_make_the_same_first_call_compile_once(run):
-    compiled, launched = run("in_two_threads")
+def test_two_threads_that_make_the_same_first_call_compile_once(found):
+    compiled, launched = printed(found, "in_two_threads")
     assert compiled == sorted(FORWARD)
     assert sorted(launched) == sorted(FORWARD * 2)
 
 
-def test_a_kernel_that_does_not_compile_says_why_and_is_compiled_when_it_can_be(run):
-    error, compiled, launched = run("one_that_does_not_compile")
+def test_a_kernel_that_does_not_compile_says_why_and_is_compiled_when_it_can_be(found):
+    error, compiled, launched = printed(found, "one_that_does_not_compile")
     assert error == ["no", "such", "instruction"]
     assert launched == FORWARD, "the first call launched none of them"

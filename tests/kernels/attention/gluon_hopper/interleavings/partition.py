@@ -5,19 +5,16 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.kernels.attention.gluon_hopper.interleavings.memory import NamedBarrier, Slot
-
-if TYPE_CHECKING:
-    from tests.kernels.attention.gluon_hopper.interleavings.program import Program
 
 
 class Partition:
     """Its warps arrive at named barriers each for itself, soon after the others: `late` are those that have not yet."""
 
     def __init__(
-        self, program: Program, number: int, warps: int, function: Callable[..., None], arguments: tuple[Any, ...]
+        self, program: Any, number: int, warps: int, function: Callable[..., None], arguments: tuple[Any, ...]
     ) -> None:
         self._program, self.number, self.warps = program, number, warps
         self.ended, self._abandoned = False, False
@@ -40,8 +37,8 @@ class Partition:
         except SystemExit:
             pass
         except BaseException as error:  # noqa: BLE001 - raised again where the program runs
-            self.ended = True
-            self._program.fail(error)
+            self.ended, self._program.error = True, error
+            self._program.over.release()
 
     def abandon(self) -> None:
         """End it wherever it is."""

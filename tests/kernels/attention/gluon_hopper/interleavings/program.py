@@ -76,11 +76,6 @@ class Program:
             self._finish_load()
         return self.over
 
-    def fail(self, error: BaseException) -> None:
-        """End with a partition's error."""
-        self.error = error
-        self.over.release()
-
     def _finish_load(self) -> None:
         at = self.dice.randrange(len(self.loads))
         slot, barrier, size = self.loads[at]
