@@ -17,6 +17,7 @@ import pytest
 
 import kernels
 from kernels.tools import hub
+from tests.forks import forks
 
 ROOT = Path(__file__).parents[2]
 SUPPORTED = "0.18.2"  # the oldest release of Hugging Face's package that transformers 5.23 uses
@@ -33,19 +34,6 @@ import kernels.transformers
 kernels.transformers.register()
 import kernels as PACKAGE
 """
-SERVED = """
-import json, os, sys
-import torch, triton
-for line in sys.stdin:
-    path, code, said = json.loads(line)
-    if not os.fork():
-        sys.path[:0], sys.argv = path, ["example"]
-        [os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream) for stream in (1, 2)]
-        exec(code, {})
-        sys.stdout.flush()
-        os._exit(0)
-    print(os.wait()[1], flush=True)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -53,18 +41,9 @@ def run(tmp_path_factory: pytest.TempPathFactory, shipped: Path) -> Iterator[Cal
     """Return a function that runs code with folders to import from, in a fork of a process that has imported torch."""
     folder = tmp_path_factory.mktemp("empty")
     shutil.copyfile(shipped, folder / shipped.name)
-    environment = os.environ | {"HF_HUB_OFFLINE": "1", "ATTNBENCH_HOME": str(folder), "CUDA_VISIBLE_DEVICES": ""}
-    piped = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, "-c", SERVED], cwd=folder, env=environment, **piped) as server:
-
-        def answer(code: str, *path: Path) -> str:
-            print(json.dumps([[*map(str, path)], code, str(folder / "said")]), file=server.stdin, flush=True)
-            status, said = server.stdout.readline(), (folder / "said").read_text()
-            assert status == "0\n", said
-            return said
-
+    environment = {"HF_HUB_OFFLINE": "1", "ATTNBENCH_HOME": str(folder), "CUDA_VISIBLE_DEVICES": ""}
+    with forks(folder, os.environ | environment) as answer:
         yield answer
-        server.stdin.close()
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ for words in sys.argv[2:]:
     said.append(out.buffer.getvalue().decode())
 print(json.dumps(said))
 """
-LEFT_OUT = shutil.ignore_patterns("published", "runs", "logs", "trash", "__pycache__", "*.duckdb*", "*.md")
+LEFT_OUT = shutil.ignore_patterns("published", "runs", "logs", "trash", "*.duckdb*", "*.md")
 pytestmark = pytest.mark.slow
 
 

@@ -19,12 +19,13 @@ from typing import Any
 import torch
 
 import kernels
-from kernels import forms, plans, routes
+from kernels import forms, plans, registry, routes
 from kernels.problem import Problem
 from kernels.tools import check
 from kernels.tools.capture import launches_on
 from kernels.tools.cases import OpCase
 from kernels.tools.compile import RecordedLaunch, compile_offline, fingerprint, fits, source_key
+from tests.kernels.attention.triton_fa2 import first_call
 from tests.kernels.tools import gate
 
 KERNELS = """
@@ -46,6 +47,7 @@ def other(x_ptr, N: tl.constexpr):
 
 def main(folder: Path) -> dict[str, Any]:
     """Return the facts that test_compiling.py asserts; `folder` gets a module of kernels."""
+    printed = first_call.printed(folder)  # before anything is compiled
     large = _first("forward", 90, OpCase("triton_fa2", "bfloat16", 256, "causal", "large"))
     needs = large.resources()
     small = [_first("forward", chip, OpCase("triton_fa2", "bfloat16", 64, "causal")) for chip in (86, 89)]
@@ -60,6 +62,8 @@ def main(folder: Path) -> dict[str, Any]:
         "untrue": [untrue for chip in (80, 90, 100) for untrue in untrue_on(chip)],
         "dkv": steps_of(_first("dkv", 90, OpCase("gluon_hopper", "bfloat16", 256, "causal"))),
         "new_lengths": [kernels_of_lengths(*sizes) for sizes in ((32, 8, 128), (8, 8, 64))],
+        "first_call": printed,
+        "on_cpu": refusal_on_the_cpu(),
         **hashes(folder),
     }
 
@@ -69,6 +73,15 @@ def gated() -> str:
     with contextlib.redirect_stdout(io.StringIO()) as said:
         gate.main([])
     return said.getvalue()
+
+
+def refusal_on_the_cpu() -> str:
+    """Return what triton_fa2 says to tensors of a CPU where nothing is interpreted."""
+    x = torch.zeros(1, 1, 8, 16)
+    try:
+        return str(registry.get("triton_fa2").attention(x, x, x))
+    except registry.UnsupportedCase as error:
+        return str(error)
 
 
 def forms_of_a_call() -> list[list[str]]:

@@ -80,3 +80,38 @@ def test_a_new_length_needs_a_kernel_only_where_it_needs_another_form(found):
     grouped, one_group = found["new_lengths"]
     assert grouped == {"new_form": [], "known_form": []}
     assert one_group["known_form"] == []
+
+
+def test_the_cpu_needs_the_interpreter(found):
+    assert "set TRITON_INTERPRET=1 before Python starts" in found["on_cpu"]
+
+
+FORWARD = ["preprocess_kernel", "forward_kernel", "combine_outputs"]
+BACKWARD = ["preprocess_kernel", "dq_dkdv_kernel", "combine_gradients"]
+
+
+def printed(found, scenario: str) -> list[list[str]]:
+    """The lines that a scenario of a first call prints, in words."""
+    lines = found["first_call"][scenario]
+    assert "Traceback" not in lines, lines
+    return [line.split() for line in lines.splitlines()]
+
+
+def test_all_kernels_of_a_forward_and_of_a_backward_are_compiled_at_once_in_a_callers_mode_too(found):
+    compiled, launched = printed(found, "forward_and_backward")
+    assert compiled == sorted(FORWARD + BACKWARD)
+    assert launched == (FORWARD + BACKWARD) * 2
+    compiled, launched = printed(found, "in_a_mode_of_the_callers")
+    assert launched == FORWARD + BACKWARD
+
+
+def test_two_threads_that_make_the_same_first_call_compile_once(found):
+    compiled, launched = printed(found, "in_two_threads")
+    assert compiled == sorted(FORWARD)
+    assert sorted(launched) == sorted(FORWARD * 2)
+
+
+def test_a_kernel_that_does_not_compile_says_why_and_is_compiled_when_it_can_be(found):
+    error, compiled, launched = printed(found, "one_that_does_not_compile")
+    assert error == ["no", "such", "instruction"]
+    assert launched == FORWARD, "the first call launched none of them"

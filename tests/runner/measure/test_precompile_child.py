@@ -1,9 +1,8 @@
 """What precompiling asks of an implementation, how many compile at a time, and the whole way to Triton's cache."""
 
 import os
-import subprocess
-import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +14,7 @@ from kernels.attention.torch_naive import attention as naive
 from results.records import attention_case
 from runner.cells import Cell
 from runner.measure.precompile_child import Claims, processes, rehearse, small_cells
+from tests.forks import forks
 
 GIB = 1 << 30
 ROOT = Path(__file__).parents[3]
@@ -148,26 +148,29 @@ print(hits)
 """
 
 
-def answered(folder: Path, script: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run a script next to a kernel, with a cache of its own."""
-    (folder / "double.py").write_text(KERNEL)
-    (folder / "script.py").write_text(script)
+@pytest.fixture(scope="module")
+def forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., str]]:
+    """Return a function that runs code in a fork of a process in which Triton compiles."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    environment |= {"PYTHONPATH": f"{folder}:{ROOT}", "TRITON_CACHE_DIR": str(folder / "cache"), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(folder / "script.py"), *words]
-    answer = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=folder, timeout=120)
-    assert answer.returncode == 0, answer.stderr
-    return answer
+    with forks(tmp_path_factory.mktemp("forks"), environment | {"OMP_NUM_THREADS": "1"}) as answer:
+        yield answer
 
 
-def test_what_is_compiled_elsewhere_is_what_a_launch_looks_for(tmp_path) -> None:
+@pytest.fixture
+def answered(forked: Callable[..., str], tmp_path: Path) -> Callable[[str], list[str]]:
+    """Return a function that runs a script next to a kernel, with a cache of its own, and returns what it prints."""
+    (tmp_path / "double.py").write_text(KERNEL)
+    cache = f"import os; os.environ['TRITON_CACHE_DIR'] = {str(tmp_path / 'cache')!r}\n"
+    return lambda script: forked(cache + script, tmp_path, ROOT, folder=tmp_path).splitlines()
+
+
+def test_what_is_compiled_elsewhere_is_what_a_launch_looks_for(answered) -> None:
     pytest.importorskip("triton")
     from triton.backends.nvidia import driver
 
     if hasattr(driver, "make_launcher") and not torch.cuda.is_available():
         pytest.skip("Triton 3.6 builds launchers, which need the driver's library")
-    answer = answered(tmp_path, SCRIPT)
-    found, hits = answer.stdout.splitlines()
+    found, hits = answered(SCRIPT)
     # A stride of 1 is another kernel, and so is another block; another length that 16 does not divide is not.
     assert found == "3 [[128], [1, 128], [256]] []"
     assert hits == "[True, True, False]"
@@ -230,12 +233,11 @@ print([message["event"] for message in said], said[-1]["kernels"], said[-1]["fai
 
 
 @pytest.mark.slow
-def test_the_helper_finds_and_compiles_what_a_sweep_will_launch(tmp_path) -> None:
+def test_the_helper_finds_and_compiles_what_a_sweep_will_launch(answered) -> None:
     pytest.importorskip("triton")
     if torch.cuda.is_available():
         pytest.skip("a real chip is there; sweeps on it show the same")
-    answer = answered(tmp_path, SWEEP)
-    assert answer.stdout.strip() == "['compiled', 'compiled', 'rehearsed'] 2 0 [True, True] 4", answer.stderr
+    assert answered(SWEEP) == ["['compiled', 'compiled', 'rehearsed'] 2 0 [True, True] 4"]
 
 
 HELPER = """
@@ -274,10 +276,9 @@ for how in ("works", "fails"):
 
 
 @pytest.mark.slow
-def test_the_helper_is_a_child_that_leaves_nothing_behind(tmp_path, wait_for) -> None:
-    answer = answered(tmp_path, HELPER)
-    works, fails = (line.split() for line in answer.stdout.splitlines())
+def test_the_helper_is_a_child_that_leaves_nothing_behind(answered, tmp_path, wait_for) -> None:
+    works, fails = (line.split() for line in answered(HELPER))
     assert (works[:-2], fails[:-2]) == (["compiled", "rehearsed", "False"], ["compiled", "False"])
-    assert answer.stderr.count("RuntimeError: no GPU for the helper") == 1
+    assert (tmp_path / "errors").read_text().count("RuntimeError: no GPU for the helper") == 1
     for pid in (*works[-2:], *fails[-2:]):
         wait_for(lambda pid=pid: not Path(f"/proc/{pid}").exists(), f"the end of process {pid}")

@@ -118,38 +118,31 @@ def test_dealt_tiles_have_one_round_of_heads_in_use(seqlen, head_dim, n_heads, r
     assert tuning.heads_in_l2(seqlen, head_dim, 1, n_heads, seqlen // rows, 132, rounds=1) == heads_in_l2
 
 
-@on_hopper
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_tiles_whose_keys_are_split_are_right(dtype: torch.dtype) -> None:
+def assert_right_on_hopper(shape: tuple[int, ...], kv_shape: tuple[int, ...], dtype: torch.dtype, causal: bool) -> None:
     from kernels.attention.gluon_hopper.plan import plan_of
 
     generator = torch.Generator("cuda").manual_seed(0)
-    head_dim = 256
-    q = torch.randn(1, 6, 4000, head_dim, device="cuda", generator=generator).to(dtype)
-    k, v = (torch.randn(1, 3, 4100, head_dim, device="cuda", generator=generator).to(dtype) for _ in range(2))
-    n_tiles = 6 * -(-4000 // 128)
-    programs = torch.cuda.get_device_properties(q.device).multi_processor_count
-    assert tuning.splits_keys(head_dim, n_tiles, programs, 65)
-    wanted = reference.attention(q, k, v)
-    out, lse = plan_of(q, k, v, False, 0, head_dim**-0.5).forward(q, k, v)
+    q, k, v = (torch.randn(x, device="cuda", generator=generator).to(dtype) for x in (shape, kv_shape, kv_shape))
+    wanted = reference.attention(q, k, v, causal=causal)
+    out, lse = plan_of(q, k, v, causal, 0, shape[3] ** -0.5).forward(q, k, v)
     assert (out.double() - wanted.out).norm() < 4e-3 * wanted.out.norm()
     torch.testing.assert_close(lse.double(), wanted.lse / math.log(2), atol=1e-4, rtol=1e-4)
+
+
+@on_hopper
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_tiles_whose_keys_are_split_are_right(dtype: torch.dtype) -> None:
+    programs = torch.cuda.get_device_properties("cuda").multi_processor_count
+    assert tuning.splits_keys(256, 6 * -(-4000 // 128), programs, 65)
+    assert_right_on_hopper((1, 6, 4000, 256), (1, 3, 4100, 256), dtype, causal=False)
 
 
 @on_hopper
 @pytest.mark.parametrize("head_dim", [128, 256])
 def test_short_causal_heads_are_right(head_dim: int) -> None:
-    from kernels.attention.gluon_hopper.plan import plan_of
-
-    generator = torch.Generator("cuda").manual_seed(0)
-    shape = (13, 16, 500, head_dim)
-    q, k, v = (torch.randn(shape, device="cuda", generator=generator).to(torch.bfloat16) for _ in range(3))
-    programs = torch.cuda.get_device_properties(q.device).multi_processor_count
+    programs = torch.cuda.get_device_properties("cuda").multi_processor_count
     assert tuning.heads_dealt_together(head_dim, 500, 500, True, False, 13 * 16 * 4 // programs)
-    wanted = reference.attention(q, k, v, causal=True)
-    out, lse = plan_of(q, k, v, True, 0, head_dim**-0.5).forward(q, k, v)
-    assert (out.double() - wanted.out).norm() < 4e-3 * wanted.out.norm()
-    torch.testing.assert_close(lse.double(), wanted.lse / math.log(2), atol=1e-4, rtol=1e-4)
+    assert_right_on_hopper(*[(13, 16, 500, head_dim)] * 2, torch.bfloat16, causal=True)
 
 
 def test_combined_splits_are_what_all_keys_give(device: str) -> None:

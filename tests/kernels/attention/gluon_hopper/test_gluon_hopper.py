@@ -97,6 +97,11 @@ def assert_within_budget(problem: Problem, tensors: tuple[torch.Tensor, ...] | N
 class TestOnHopper:
     pytestmark = [*NEEDS_HOPPER, pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")]
 
+    @pytest.fixture(autouse=True)
+    def new_plans(self, monkeypatch) -> None:
+        plan = pytest.importorskip("kernels.attention.gluon_hopper.plan", exc_type=ImportError)
+        monkeypatch.setattr(plan, "_PLANS", PlanCache())
+
     @pytest.mark.parametrize("problem", [*problems()])
     def test_every_length_mask_width_dtype_and_scale_is_right(self, problem: Problem) -> None:
         assert_within_budget(problem)
@@ -123,8 +128,6 @@ class TestOnHopper:
     @pytest.mark.parametrize("delay", [1, 3])
     @pytest.mark.parametrize(("seqlen_q", "seqlen_k"), [(300, 300), (1000, 100), (130, 1000)])
     def test_a_ring_of_few_slots_is_right(self, monkeypatch, seqlen_q, seqlen_k, delay, head_dim, ahead) -> None:
-        plan = pytest.importorskip("kernels.attention.gluon_hopper.plan", exc_type=ImportError)
-        monkeypatch.setattr(plan, "_PLANS", PlanCache())
         monkeypatch.setattr(tuning, "dq_delay", lambda *_: delay)
         monkeypatch.setattr(tuning, "heads_by_length", lambda heads, *_: (heads % 2, min(delay, 2)))
         monkeypatch.setattr(tuning, "computes_next_delta", lambda *_: ahead)
@@ -136,8 +139,6 @@ class TestOnHopper:
     @pytest.mark.parametrize("causal", [False, True])
     @pytest.mark.parametrize("splits", [2, 3, 6])
     def test_gradients_of_groups_that_are_split_are_right(self, monkeypatch, splits, causal, head_dim, deterministic):
-        plan = pytest.importorskip("kernels.attention.gluon_hopper.plan", exc_type=ImportError)
-        monkeypatch.setattr(plan, "_PLANS", PlanCache())
         monkeypatch.setattr(tuning, "group_splits", lambda *_: splits)
         monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: deterministic)
         problem = Problem(520, 700, head_dim, causal, num_heads=12, num_kv_heads=2)
@@ -151,8 +152,6 @@ class TestOnHopper:
     @pytest.mark.parametrize("has_dq_warpgroup", [False, True])
     @pytest.mark.parametrize(("seqlen_q", "seqlen_k"), [(700, 384), (1000, 1000), (130, 700)])
     def test_tiles_that_are_split_by_queries_are_right(self, monkeypatch, seqlen_q, seqlen_k, has_dq_warpgroup) -> None:
-        plan = pytest.importorskip("kernels.attention.gluon_hopper.plan", exc_type=ImportError)
-        monkeypatch.setattr(plan, "_PLANS", PlanCache())
         monkeypatch.setattr(tuning, "tiles_to_split", lambda n_tiles, *_: min(n_tiles - 1, 7))
         monkeypatch.setattr(tuning, "has_dq_warpgroup", lambda *_: has_dq_warpgroup)
         assert_within_budget(Problem(seqlen_q, seqlen_k, 128, num_heads=10, num_kv_heads=5, batch=3))
@@ -167,8 +166,6 @@ class TestOnHopper:
     @pytest.mark.parametrize("has_dq_warpgroup", [False, True])
     @pytest.mark.parametrize("causal", [False, True])
     def test_gradients_of_long_sequences_are_right(self, monkeypatch, causal, has_dq_warpgroup) -> None:
-        plan = pytest.importorskip("kernels.attention.gluon_hopper.plan", exc_type=ImportError)
-        monkeypatch.setattr(plan, "_PLANS", PlanCache())
         monkeypatch.setattr(tuning, "has_dq_warpgroup", lambda *_: has_dq_warpgroup)
         assert_within_budget(Problem(LONG, 300, 128, causal, batch=1))
         assert_within_budget(Problem(LONG, 1000, 128, causal, num_heads=2, num_kv_heads=1, batch=1))

@@ -1,14 +1,11 @@
 """What a first call asks Triton to compile, on a chip that is not there and with kernels that are never made.
 
-Run in a separate process: `python -m tests.kernels.attention.triton_fa2.first_call FOLDER`, in which Triton compiles
-instead of interpreting. Importing takes longer than a scenario, so one process imports and each scenario is a fork of
-it, with a separate folder for Triton's cache.
+Each scenario is a fork of a process in which Triton compiles instead of interpreting (tests.kernels.tools), with a
+separate folder for Triton's cache.
 """
 
 import contextlib
-import json
 import os
-import sys
 import threading
 import traceback
 from collections.abc import Callable
@@ -20,7 +17,7 @@ import triton.compiler
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
-from kernels.attention.triton_fa2 import plan
+from kernels.attention.triton_fa2 import launches, plan
 from kernels.attention.triton_fa2 import problem as problems
 
 SECONDS = 60  # timeout of compilers that wait for one another
@@ -154,5 +151,7 @@ def in_a_fork(scenario: Callable[[], None], folder: Path) -> str:
     os._exit(0)
 
 
-if __name__ == "__main__":
-    print(json.dumps({each.__name__: in_a_fork(each, Path(sys.argv[1]) / each.__name__) for each in SCENARIOS}))
+def printed(folder: Path) -> dict[str, str]:
+    """Return what each scenario prints, by its name; sources are hashed once, before the forks."""
+    _ = [found.cache_key for found in vars(launches).values() if isinstance(found, triton.JITFunction)]
+    return {each.__name__: in_a_fork(each, folder / each.__name__) for each in SCENARIOS}

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from kernels.plans import PlanCache
 from tests.cases import cases, named
 
 triton_fa2 = pytest.importorskip("kernels.attention.triton_fa2")
@@ -48,13 +47,11 @@ def test_a_short_window_is_held_whole(window_size, head_dim, causal, table):
 
 
 @pytest.mark.parametrize(("kernel", "shape", "causal", "window_size"), named(__file__, "CASES"))
-def test_panels_are_as_near_the_oracle_as_naive(problem, kernel, shape, causal, window_size, monkeypatch):
+def test_panels_are_as_near_the_oracle_as_naive(problem, kernel, shape, causal, window_size, only):
     others = {"forward": tuning.Tile(32, 32, 4, 1), "dq": tuning.Tile(16, 32, 4, 1), "dkdv": tuning.Tile(16, 32, 4, 1)}
-    tiles = {**others, kernel: tuning.Tile(16, 32, 4, 1, 1)}
-    monkeypatch.setattr(tuning, "tiles", lambda name, *key: [tiles[name]] if name in tiles else [])
-    monkeypatch.setattr(plan, "_PLANS", PlanCache())
+    plans = only(**others | {kernel: tuning.Tile(16, 32, 4, 1, 1)})
     problem(shape, torch.float16, causal=causal, window_size=window_size).check(triton_fa2.attention)
-    (used,) = plan._PLANS.values()
+    (used,) = plans.values()
     assert used.problem.has_few_queries == (kernel == "few_queries")
     assert used.problem.forward_table == ("forward" if kernel == "few_queries" else kernel)
 

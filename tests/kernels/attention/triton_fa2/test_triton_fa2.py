@@ -22,18 +22,6 @@ CASES = cases(__file__, "CASES")
 BF16X6_CASES, STORED_CASES = cases(__file__, "BF16X6_CASES"), cases(__file__, "STORED_CASES")
 
 
-@pytest.fixture
-def only(monkeypatch):
-    """Let new plans use the kernels with these names alone, in small tiles."""
-
-    def use(*kernels):
-        tiles = [tuning.Tile(32, 32, 4, 2)]
-        monkeypatch.setattr(tuning, "tiles", lambda kernel, *key: tiles if kernel in kernels else [])
-        monkeypatch.setattr(plan, "_PLANS", PlanCache())
-
-    return use
-
-
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_outputs_and_gradients_are_as_near_the_oracle_as_naive(problem, case, dtype):
@@ -44,12 +32,12 @@ def test_outputs_and_gradients_are_as_near_the_oracle_as_naive(problem, case, dt
 @pytest.mark.parametrize("backward", [["dq_dkdv"], ["dq", "dkdv"]], ids="-".join)
 @pytest.mark.parametrize("case", BF16X6_CASES.values(), ids=BF16X6_CASES.keys())
 def test_float32_in_bf16x6_is_as_near_the_oracle_as_naive(problem, case, backward, only, monkeypatch):
-    only("forward", "dq", "dkdv", *backward)
+    plans = only("forward", "dq", "dkdv", *backward)
     monkeypatch.setattr(tuning, "uses_bf16x6", lambda *key: True)
     shape, causal, window_size = case
     made = problem(shape, torch.float32, causal=causal, window_size=window_size)
     made.check(triton_fa2.attention)
-    assert all(used.problem.precision == "bf16x6" for used in plan._PLANS.values())
+    assert all(used.problem.precision == "bf16x6" for used in plans.values())
 
 
 @pytest.mark.parametrize("case", STORED_CASES.values(), ids=STORED_CASES.keys())
@@ -63,26 +51,22 @@ def test_stored_scores_of_parts_are_as_near_the_oracle_as_naive(problem, case, o
 @pytest.mark.parametrize("backward", [["dq_dkdv"], ["dq", "dkdv"]], ids="-".join)
 @pytest.mark.parametrize("name", ["window and rows that see no key", "more keys than queries", "full, unequal lengths"])
 def test_a_walk_of_one_masked_loop_is_as_near_the_oracle_as_naive(problem, name, backward, only, monkeypatch):
-    only("forward", *backward)
+    plans = only("forward", *backward)
     monkeypatch.setattr(shapes, "ONE_LOOP", 1 << 30)
     sizes, causal, window_size = CASES[name]
     problem(sizes, torch.float16, causal=causal, window_size=window_size).check(triton_fa2.attention)
-    (used,) = plan._PLANS.values()
+    (used,) = plans.values()
     assert used.problem.walk_config.one_loop
 
 
 @pytest.mark.parametrize("dtype, head_dim, window_size, one_loop", cases(__file__, "loops"))
-def test_loops_of_much_code_are_not_repeated(dtype, head_dim, window_size, one_loop, monkeypatch):
-    monkeypatch.setattr(shapes, "_INTERPRETED_CHIP", ("sm_90", 132, 60 << 20))
-    monkeypatch.setattr(shapes, "INTERPRETED", True)
+def test_loops_of_much_code_are_not_repeated(dtype, head_dim, window_size, one_loop, on_h200):
     q = torch.empty(1, 1, 4096, head_dim, dtype=getattr(torch, dtype))
     assert shapes.TritonProblem.of(q, q, True, window_size, None, "ieee").walk_config.one_loop == one_loop
 
 
 @pytest.mark.parametrize(("seqlen_q", "head_dim"), [(1, 128), (1000, 32), (2048, 32)])
-def test_few_queries_of_many_keys_have_a_forward_in_float32(seqlen_q, head_dim, monkeypatch):
-    monkeypatch.setattr(shapes, "_INTERPRETED_CHIP", ("sm_90", 132, 60 << 20))
-    monkeypatch.setattr(shapes, "INTERPRETED", True)
+def test_few_queries_of_many_keys_have_a_forward_in_float32(seqlen_q, head_dim, on_h200):
     q, k = (torch.empty(1, 1, seqlen, head_dim) for seqlen in (seqlen_q, 8192))
     shape = shapes.TritonProblem.of(q, k, True, 0, None, "ieee")
     assert shape.tiles(shape.forward_table)
@@ -101,11 +85,8 @@ def test_large_scores_neither_overflow_nor_lose_the_maximum(problem, dtype):
     problem((1, 2, 2, 64, 64, 32), dtype, causal=True, magnitude=8.0).check(triton_fa2.attention, slack)
 
 
-def test_rows_of_one_winner_and_scores_of_100000_keep_their_gradients(problem, monkeypatch):
-    tile = tuning.Tile(16, 16, 4, 2)
-    used = ("forward", "dq", "dkdv")
-    monkeypatch.setattr(tuning, "tiles", lambda kernel, *key: [tile] if kernel in used else [])
-    monkeypatch.setattr(plan, "_PLANS", PlanCache())
+def test_rows_of_one_winner_and_scores_of_100000_keep_their_gradients(problem, only):
+    only("forward", "dq", "dkdv", tile=tuning.Tile(16, 16, 4, 2))
     made = problem((1, 2, 2, 48, 100, 64), torch.float16, seed=1)
     generator = torch.Generator().manual_seed(1)
     for x in (made.q, made.k, made.v):
@@ -129,13 +110,11 @@ def chained_dot(builder, a, b, d, *_):
 
 @in_both_places
 @pytest.mark.parametrize(("kernels", "head_dim"), [(("dq_dkdv",), 160), (("dq", "dkdv"), 64), (("dq", "dkdv"), 160)])
-def test_float32_rows_of_one_winner_give_no_gradient_to_scores(problem, kernels, head_dim, monkeypatch):
+def test_float32_rows_of_one_winner_give_no_gradient_to_scores(problem, kernels, head_dim, only, monkeypatch):
     if not CUDA:
         monkeypatch.setattr(interpreter.InterpreterBuilder, "create_dot", chained_dot)
-    tile = tuning.Tile(16, 16, 4, 1)
-    monkeypatch.setattr(tuning, "tiles", lambda kernel, *key: [tile] if kernel in ("forward", *kernels) else [])
+    only("forward", *kernels, tile=tuning.Tile(16, 16, 4, 1))
     monkeypatch.setattr(tuning, "uses_bf16x6", lambda *key: False)
-    monkeypatch.setattr(plan, "_PLANS", PlanCache())
     made = problem((1, 1, 1, 24, 24, head_dim), torch.float32, softmax_scale=math.log(2))
     made.k = torch.eye(24, head_dim, device=made.k.device)[None, None] * 64
     made.q = made.k.flip(2) * 64

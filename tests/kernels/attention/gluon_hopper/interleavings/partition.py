@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -15,59 +14,48 @@ class Partition:
     """Its warps arrive at named barriers each for itself, soon after the others: `late` are those that have not yet."""
 
     def __init__(
-        self,
-        enter: Callable[[Partition], None],
-        dice: random.Random,
-        number: int,
-        warps: int,
-        function: Callable[..., None],
-        arguments: tuple[Any, ...],
+        self, program: Any, number: int, warps: int, function: Callable[..., None], arguments: tuple[Any, ...]
     ) -> None:
-        self._enter, self._dice, self.number, self.warps = enter, dice, number, warps
-        self.ended, self.error = False, None
+        self._program, self.number, self.warps = program, number, warps
+        self.ended, self._abandoned = False, False
         self.condition, self.waits_for = lambda: True, "its start"
         self.products: deque[list[Slot]] = deque()
         self.stores: deque[list[Slot]] = deque()
         self.late: list[tuple[NamedBarrier, int]] = []
-        self._mine, self._theirs, self._abandoned = threading.Lock(), threading.Lock(), False
-        self._mine.acquire(), self._theirs.acquire()
+        self.turn = threading.Lock()  # free while its thread may run
+        self.turn.acquire()
         self._thread = threading.Thread(target=self._run, args=(function, arguments), daemon=True)
         self._thread.start()
 
     def _run(self, function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-        self._mine.acquire()
+        self.turn.acquire()
         try:
             if not self._abandoned:
-                self._enter(self)
                 function(*arguments)
+                self.ended = True
+                self._program.next_turn().release()
         except SystemExit:
             pass
         except BaseException as error:  # noqa: BLE001 - raised again where the program runs
-            self.error = error
-        self.ended = True
-        self._theirs.release()
-
-    def go_on(self) -> None:
-        """Until its next pause, or its end."""
-        self._mine.release()
-        self._theirs.acquire()
-        if self.error:
-            raise self.error
+            self.ended, self._program.error = True, error
+            self._program.over.release()
 
     def abandon(self) -> None:
         """End it wherever it is."""
         if not self.ended:
             self._abandoned = True
-            self._mine.release()
+            self.turn.release()
             self._thread.join()
 
     def pause(self, condition: Callable[[], bool], what: str) -> None:
         """Let others run, at least until the condition holds."""
         self.condition, self.waits_for = condition, what
-        self._theirs.release()
-        self._mine.acquire()
-        if self._abandoned:
-            raise SystemExit
+        turn = self._program.next_turn()
+        if turn is not self.turn:
+            turn.release()
+            self.turn.acquire()
+            if self._abandoned:
+                raise SystemExit
 
     def converge(self) -> None:
         """All warps stand here."""
@@ -77,7 +65,7 @@ class Partition:
     def deliver(self, at: int | None = None) -> None:
         """The arrival of one warp, which keeps the order of its own."""
         warps = [warp for _, warp in self.late]
-        at = warps.index(self._dice.choice(warps)) if at is None else at
+        at = warps.index(self._program.dice.choice(warps)) if at is None else at
         barrier, warp = self.late.pop(at)
         barrier.come(self.number, warp)
 

@@ -40,30 +40,41 @@ class Program:
         self.read: dict[int, list[list[tuple[str, int, int]]]] = {}  # by partition, the loads of its products' factors
         self.loaded: Counter[str] = Counter()
         self.mbarriers: list[Mbarrier] = []
-        self._local = threading.local()
+        self.tasks: list[Partition] = []
+        self.over, self.error = threading.Lock(), None  # the lock is free when all partitions have ended, or one failed
+        self.over.acquire()
 
     def run(self, kernel: Any, arguments: list[Any]) -> None:
         """The kernel, then its partitions side by side until all have ended."""
         as_python(kernel, hardware_of(self))(*arguments)
-        start = [Partition(self.enter, self.dice, at, *partition) for at, partition in enumerate(self.partitions)]
-        self.tasks = start
-        favour = [self.dice.random() ** 3 for _ in range(len(self.tasks) + 1)]
+        self.tasks = [Partition(self, at, *partition) for at, partition in enumerate(self.partitions)]
+        self.favour = [self.dice.random() ** 3 for _ in range(len(self.tasks) + 1)]
         try:
-            while any(not task.ended for task in self.tasks):
-                ready = [task for task in self.tasks if not task.ended and task.condition()]
-                choices = [*ready, *([None] if self.loads else [])]
-                if not choices and not any(task.late for task in self.tasks):
-                    raise Broken("all wait: " + ", ".join(task.waits_for for task in self.tasks if not task.ended))
-                late = [task for task in self.tasks if task.late]
-                if late and (not choices or self.dice.random() < 0.2):
-                    self.dice.choice(late).deliver()
-                    continue
-                weights = [favour[self.tasks.index(task)] if task else favour[-1] for task in choices]
-                chosen = self.dice.choices(choices, weights)[0]
-                chosen.go_on() if chosen else self._finish_load()
+            self.next_turn().release()
+            self.over.acquire()
+            if self.error:
+                raise self.error
         finally:
             for task in self.tasks:
                 task.abandon()
+
+    def next_turn(self) -> threading.Lock:
+        """The lock of the partition that goes on next, until which loads end and warps arrive."""
+        while left := [task for task in self.tasks if not task.ended]:
+            choices = [*(task for task in left if task.condition()), *([None] if self.loads else [])]
+            late = [task for task in self.tasks if task.late]
+            if not choices and not late:
+                raise Broken("all wait: " + ", ".join(task.waits_for for task in left))
+            if late and (not choices or self.dice.random() < 0.2):
+                self.dice.choice(late).deliver()
+                continue
+            weights = [self.favour[task.number] if task else self.favour[-1] for task in choices]
+            chosen = self.dice.choices(choices, weights)[0]
+            if chosen:
+                self.task = chosen
+                return chosen.turn
+            self._finish_load()
+        return self.over
 
     def _finish_load(self) -> None:
         at = self.dice.randrange(len(self.loads))
@@ -74,16 +85,7 @@ class Program:
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
         """Let others go on until it holds."""
-        self._local.task.pause(condition, what)
-
-    @property
-    def task(self) -> Partition:
-        """Whose thread this is."""
-        return self._local.task
-
-    def enter(self, task: Partition) -> None:
-        """Called in a partition's thread."""
-        self._local.task = task
+        self.task.pause(condition, what)
 
     def specialize(self, partitions: list[tuple[Any, ...]], warps: list[int], registers: list[int]) -> None:
         """gl.warp_specialize"""

@@ -7,6 +7,7 @@ import inspect
 import operator
 import textwrap
 from collections.abc import Callable, Iterator
+from functools import cache
 from types import FunctionType
 from typing import Any
 
@@ -74,6 +75,7 @@ def _of_registers(count: int) -> Callable[..., Any]:
     return compute
 
 
+@cache
 def _returned(function: Callable[..., Any]) -> int:
     """How many values it returns."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
