@@ -2,7 +2,6 @@
 
 import gc
 import importlib
-import inspect
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -57,7 +56,7 @@ def first_view() -> None:
         charts.Chart([charts.Series("", [1], [1], "#000000", line="solid")], {}, {})
     )  # imports half of Plotly
     # Streamlit asks once, at its first element, how it was started; finding the files of all modules takes it 0.1 s.
-    getattr(delta_generator, "_maybe_print_use_warning", inspect.stack)()
+    getattr(delta_generator, "_maybe_print_use_warning", bool)()
 
 
 def _warm() -> None:
