@@ -16,7 +16,7 @@ from pathlib import Path
 from playwright.sync_api import Browser, Page, expect
 
 from tests.bench.make_store import GPUS, IMPLEMENTATIONS
-from tests.pages.browser.serving import Server, chromium, drawn, settled
+from tests.pages.browser.serving import DEADLINE_MS, Server, chromium, drawn, settled
 
 EMPTY = """
 import time
@@ -48,7 +48,7 @@ def first_views(browser: Browser, views: dict[str, tuple[Server, str, str]], tur
             start = time.perf_counter()
             page.goto(f"{server.url}/{path}")
             # `expect` lists all elements of the page while it waits, which would slow a large page down more.
-            page.wait_for_selector(seen)
+            page.wait_for_selector(seen, timeout=DEADLINE_MS)
             if turn:
                 taken[name].append(time.perf_counter() - start)
             page.close()
