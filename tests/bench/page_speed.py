@@ -35,10 +35,7 @@ _WATCH = Path(__file__).with_suffix(".js").read_text()
 
 
 def first_views(browser: Browser, views: dict[str, tuple[Server, str, str]], turns: int) -> dict[str, list[float]]:
-    """Seconds from a server that has just come up to what is seen of its page, by view; the browser's cache is warm.
-
-    The views take turns, so that a ratio within a turn compares times of the same few seconds.
-    """
+    """Seconds from a server that has just come up to what is seen of a page; views take turns in a warm browser."""
     contexts = {name: browser.new_context(viewport={"width": 1440, "height": 900}) for name in views}
     taken: dict[str, list[float]] = {name: [] for name in views}
     for turn in range(turns + 1):

@@ -186,14 +186,17 @@ def _contents(question: ModelQuestion) -> str:
     serve = next(iter(model_fit.moments(question.serving, law, "decode")), None)
     if train is None or serve is None:
         return f"Only the growth of the memory of {text.plain(question.attention)} is known."
-    size, unit = (1e9, "billion") if config.parameters >= 1e9 else (1e6, "million")
     activations = "recomputed" if question.training.checkpointing else "kept"
     return (
-        f"{config.parameters / size:.3g} {unit} parameters: weights {text.mib(serve.weights)}, optimizer "
+        f"{_count(config.parameters)} parameters: weights {text.mib(serve.weights)}, optimizer "
         f"({text.plain(question.training.optimizer)}) {text.mib(train.optimizer)}, activations {activations} "
         f"{text.mib(train.activations)}. {config.heads} query heads on {config.kv_heads} KV heads: KV cache "
         f"{text.mib(serve.cache)} at {text.size(question.serving.seqlen_k)}."
     )
+
+
+def _count(parameters: int) -> str:
+    return f"{parameters / 1e9:.3g} billion" if parameters >= 1e9 else f"{parameters / 1e6:.3g} million"
 
 
 def _recomputed_mb(question: ModelQuestion) -> float | None:
