@@ -16,7 +16,7 @@ from pathlib import Path
 from playwright.sync_api import Browser, Page, expect
 
 from tests.bench.make_store import GPUS, IMPLEMENTATIONS
-from tests.pages.browser.serving import Server, chromium, drawn, settled
+from tests.pages.browser.serving import DEADLINE_MS, Server, chromium, drawn, settled
 
 EMPTY = """
 import time
@@ -34,21 +34,22 @@ HEAT = ".stBidiComponent td"
 _WATCH = Path(__file__).with_suffix(".js").read_text()
 
 
-def first_view(browser: Browser, server: Server, path: str, seen: str, times: int) -> list[float]:
-    """Seconds from a server that has just come up to what is seen of its page; the browser's cache is warm."""
-    context, taken = browser.new_context(viewport={"width": 1440, "height": 900}), []
-    for number in range(times + 1):
-        server.start()
-        page = context.new_page()
-        start = time.perf_counter()
-        page.goto(f"{server.url}/{path}")
-        # `expect` lists all elements of the page while it waits, which would slow a large page down more.
-        page.wait_for_selector(seen)
-        if number:
-            taken.append(time.perf_counter() - start)
-        page.close()
-        server.stop()
-    context.close()
+def first_views(browser: Browser, views: dict[str, tuple[Server, str, str]], turns: int) -> dict[str, list[float]]:
+    """Seconds from a server that has just come up to what is seen of a page; views take turns in a warm browser."""
+    contexts = {name: browser.new_context(viewport={"width": 1440, "height": 900}) for name in views}
+    taken: dict[str, list[float]] = {name: [] for name in views}
+    for turn in range(turns + 1):
+        for name, (server, path, seen) in views.items():
+            server.start()
+            page = contexts[name].new_page()
+            start = time.perf_counter()
+            page.goto(f"{server.url}/{path}")
+            # `expect` lists all elements of the page while it waits, which would slow a large page down more.
+            page.wait_for_selector(seen, timeout=DEADLINE_MS)
+            if turn:
+                taken[name].append(time.perf_counter() - start)
+            page.close()
+            server.stop()
     return taken
 
 
@@ -79,10 +80,10 @@ def press(page: Page, role: str, name: str) -> float:
     return page.evaluate("window.took")
 
 
-def report(name: str, values: list[float], unit: str, other: float | None = None, of: str = "the empty page") -> float:
+def report(name: str, values: list[float], unit: str, other: float | None = None) -> float:
     """Print a line; returns the median."""
     middle = statistics.median(values)
-    ratio = f", {middle / other:.2f} of {of}" if other else ""
+    ratio = f", {middle / other:.2f} of the empty page" if other else ""
     print(f"{name:44s} {middle:8.3g} {unit} (median of {len(values)}, {min(values):.3g} to {max(values):.3g}){ratio}")
     return middle
 
@@ -114,10 +115,21 @@ def _interactions(browser: Browser, app: Server, empty: Server, times: int) -> N
         report(f"  to {name}", values[1:], "ms", empty_page)
 
 
+def _first(browser: Browser, app: Server, empty: Server, turns: int) -> None:
+    views = {"empty page": (empty, "", "h1"), "Start": (app, "", HEAT)}
+    views |= {name: (app, name.lower(), "h2") for name in ("Compare", "Findings")}
+    taken = first_views(browser, views, turns)
+    for name, of in {"empty page": None, "Start": "empty page", "Compare": "Start", "Findings": "Start"}.items():
+        report(f"{name}, server up to answer visible", taken[name], "s")
+        if of:
+            report(f"  over {of} in its turn", [a / b for a, b in zip(taken[name], taken[of], strict=True)], "times")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("home", type=Path)
     parser.add_argument("--times", type=int, default=20)
+    parser.add_argument("--turns", type=int, default=9, help="of the first views")
     parser.add_argument("--only", choices=("first", "changes"), nargs="*", default=("first", "changes"))
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, chromium() as browser:
@@ -126,12 +138,7 @@ def main() -> None:
         empty, app = Server(Path(folder), script=script), Server(options.home)
         print(f"load of the machine: {os.getloadavg()[0]:.2f} on {os.cpu_count()} cores")
         if "first" in options.only:
-            empty_page = report("empty page, server up to visible", first_view(browser, empty, "", "h1", 5), "s")
-            of_start = first_view(browser, app, "", HEAT, 5)
-            start = report("Start, server up to heatmap visible", of_start, "s", empty_page)
-            for path in ("compare", "findings"):
-                seconds = first_view(browser, app, path, "h2", 3)
-                report(f"/{path}, server up to answer visible", seconds, "s", start, "Start")
+            _first(browser, app, empty, options.turns)
         if "changes" in options.only:
             empty.start(), app.start()
             try:

@@ -138,5 +138,5 @@ def opened(page: str, **query: str) -> AppTest:
 def shown(app: AppTest) -> str:
     """Everything the page says in words, without the marks that keep Markdown from reading them."""
     assert not app.exception, [problem.message for problem in app.exception]
-    kinds = (app.title, app.markdown, app.caption, app.info, app.warning, app.error, app.success)
+    kinds = (app.markdown, app.caption, app.info, app.warning, app.error, app.success)
     return "\n".join(element.value for kind in kinds for element in kind).replace("\\", "")

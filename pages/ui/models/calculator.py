@@ -54,8 +54,8 @@ class ModelQuestion:
 
 def choose(measured: Sequence[str], gpu: str | None) -> ModelQuestion:
     """Ask for model, attention, card and lengths; measured models and the card of the GPU come first."""
-    first = sorted(name for name in measured if name in models())
-    names = [*first, *sorted(name for name in models() if name not in first)]
+    by_title = sorted(models(), key=lambda name: model(name).title)
+    names = sorted(by_title, key=lambda name: name not in measured)
     name = named_choice("Model", "model", names, _FIRST, lambda name: model(name).title, width=165)
     lengths = _lengths(name)
     usual = {length: length if length in lengths else lengths[-1] for length in ("8192", "32768")}

@@ -51,12 +51,8 @@ class Answers:
                 value = work()
                 answer.value = value if isinstance(value, pd.DataFrame) else pickle.dumps(value)
                 answer.made = True
-        return _copied(answer.value)
-
-
-def _copied(kept: Any) -> Any:
-    """Return a copy; pandas copies a table when it is first written to."""
-    return kept.copy(deep=False) if isinstance(kept, pd.DataFrame) else pickle.loads(kept)
+        kept = answer.value  # pandas copies a table when it is first written to
+        return kept.copy(deep=False) if isinstance(kept, pd.DataFrame) else pickle.loads(kept)
 
 
 _FOUND = "data_found"  # the store, and the version of its data in this run of the script
@@ -110,12 +106,9 @@ def _read(path: str, stamp: tuple, metrics: tuple[str, ...], _folder: RunFolder)
 
 def _asked(opened: Store, version: str, question: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
     name = f"{question.__module__}.{question.__qualname__}"
-    key = name, str(opened.home), version, *map(_hashable, args), *kwargs.items()
+    given = (tuple(value.items()) if isinstance(value, dict) else value for value in args)
+    key = name, str(opened.home), version, *given, *kwargs.items()
     return _answers().get(key, lambda: question(opened, *args, **kwargs))
-
-
-def _hashable(value: Any) -> Hashable:
-    return tuple(value.items()) if isinstance(value, dict) else value
 
 
 @st.cache_resource(show_spinner=False)

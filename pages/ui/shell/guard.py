@@ -3,8 +3,8 @@
 A page of another origin may not frame the app: it could draw the app below its own page and guide a click to a button.
 Only a session that may change anything may send files, because Streamlit keeps any number of them in memory.
 The answer with the page names parts of Streamlit that the browser would load one after the other, to load them at once
-and run them while it waits for the server. It also holds the styles of all pages, which follow Streamlit's, and the
-script of the history, which runs before Streamlit's.
+and run them while it waits for the server. It also holds the styles of all pages, which follow Streamlit's, and a
+script that runs before Streamlit's.
 """
 
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -30,9 +30,9 @@ _FILES = [
 ]
 AHEAD = (b"link", ", ".join(f"<{name}>; rel=modulepreload; crossorigin" for name in _FILES).encode())
 _HERE = Path(__file__).parent
-_STYLE, _HISTORY = ((_HERE / name).read_text(encoding="utf-8") for name in ("layout.css", "history.js"))
+_STYLE, _SCRIPT = ((_HERE / name).read_text(encoding="utf-8") for name in ("layout.css", "before.js"))
 _IMPORTS = "".join(f'import "{name}";' for name in _FILES)
-_ADDED = f'<style>{_STYLE}</style><script>{_HISTORY}</script><script type="module">{_IMPORTS}</script></body>'.encode()
+_ADDED = f'<style>{_STYLE}</style><script>{_SCRIPT}</script><script type="module">{_IMPORTS}</script></body>'.encode()
 _OF_FILE = (b"content-length", b"etag", b"last-modified")  # headers that are wrong once the page is changed
 # With these headers Streamlit compresses the page, or sends none to a browser that holds the page of another app.
 _WHOLE = (b"accept-encoding", b"if-modified-since", b"if-none-match")

@@ -26,9 +26,8 @@ def header(file: str) -> None:
     """Draw the name of a page, its question and its controls."""
     entry = entry_of(file)
     _require(file)
-    with st.container(horizontal=True, vertical_alignment="bottom", key="header"):
-        st.title(entry.title, icon=f":material/{entry.icon}:", width="content")
-        st.caption(entry.question, width="content")
+    name = f'<h1><span aria-hidden="true">{entry.icon}</span>{entry.title}</h1><p>{entry.question}</p>'
+    st.html(f'<div class="page-name">{name}</div>')  # one element, because each costs the browser milliseconds
     st.set_page_config(page_title=f"{entry.title} · attnbench")
     address.place_of_notes(file)
     st.session_state[_FRAMED]()

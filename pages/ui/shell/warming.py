@@ -2,11 +2,12 @@
 
 import gc
 import importlib
-import inspect
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+
+from streamlit import delta_generator
 
 PATIENCE_S = 5.0  # after this time the server answers, and its first page waits for the rest
 # Imports of the pages, and of Streamlit at its first page.
@@ -54,7 +55,8 @@ def first_view() -> None:
     charts.figure(
         charts.Chart([charts.Series("", [1], [1], "#000000", line="solid")], {}, {})
     )  # imports half of Plotly
-    inspect.stack()  # as Streamlit asks once, at its first element; finding the files of all modules takes it 0.1 s
+    # Streamlit asks once, at its first element, how it was started; finding the files of all modules takes it 0.1 s.
+    getattr(delta_generator, "_maybe_print_use_warning", bool)()
 
 
 def _warm() -> None:

@@ -260,7 +260,8 @@ def import_all(ready: list[Understanding]) -> None:
             left = [str(error)]
         except (UploadError, journal.JournalError) as error:
             problem = str(error)
-        numbers = len(found.measurements) if existing != LEAVE and arrived.run_ids else _of(found, arrived)
+        new = [each for each in found.measurements if each.run_id in arrived.run_ids]
+        numbers = len(found.measurements if existing != LEAVE and arrived.run_ids else new)
         outcome.append(Imported(found.upload.filename, arrived, numbers, tuple(left), problem))
     store()
     st.session_state["imported"] = outcome
@@ -306,7 +307,3 @@ def _undo(arrivals: list[Arrival]) -> None:
 
     _, st.session_state["taken_back"] = access.attempt(work, journal.JournalError)
     store()
-
-
-def _of(found: Understanding, arrived: Arrival) -> int:
-    return sum(measurement.run_id in arrived.run_ids for measurement in found.measurements)

@@ -122,7 +122,7 @@ def settled(page: Page) -> Page:
 
 def drawn(page: Page) -> Page:
     """The settled page once nothing is still loading and every chart is there."""
-    expect(page.get_by_test_id("stHeading").first).to_be_visible()  # between two runs a page is settled and empty
+    expect(page.locator("h1").first).to_be_visible()  # between two runs a page is settled and empty
     settled(page)
     expect(page.get_by_test_id("stSkeleton")).to_have_count(0)
     expect(page.locator('[data-stale="true"]')).to_have_count(0)  # drawn pale until drawn again

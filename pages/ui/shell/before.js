@@ -1,3 +1,7 @@
+// Runs before Streamlit's scripts. The page connects without asking for the server's settings first, and obeys no page of
+// another origin; otherwise it compares each of its own messages with sixteen hosts of Streamlit's cloud.
+window.__streamlit = { BACKEND_BASE_URL: new URL(".", location).href,
+  HOST_CONFIG: { allowedOrigins: ["https://nobody.invalid"], useExternalAuthToken: false } };
 // One entry of the history for each act of the user. Streamlit adds several: when a page first writes its parameters,
 // when it is left (without parameters), and in a busy browser for the parameters of the next page before its path.
 // After Back or Forward the address stays until the user acts, because the run of the page that was left may write on.
