@@ -8,14 +8,15 @@ one did.
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from copy import copy
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 
-from ... import plans
+from ... import parallel_compile, plans
 from ...launches import Rooms, recorded
 from ...plans import LOG2_E, GradientRoom, Masks, PlanCache, device_guard, plan_key
 from . import configs, tuning
@@ -25,8 +26,9 @@ from .forward_overflow import MAX_FLAGS
 from .forward_schedule import TileSchedule, Tiling, tile_schedule
 from .forward_second_half import second_half_kernel
 from .forward_tiles import ForwardShape
-from .launch import Descriptor, Launch, Step, addressable, empty_addressable, is_addressable, run_in_order
+from .launch import Descriptor, Launch, Step, addressable, empty_addressable, is_addressable, run_in_order, warm_ups
 
+_Backward = DqWarpgroupBackward | SingleKernelBackward | TwoKernelBackward
 _PLANS: PlanCache[GluonHopperPlan] = PlanCache()
 
 
@@ -74,7 +76,8 @@ class GluonHopperPlan:
         self.factor = self.softmax_scale / of_scores.get("bend", 1.0)  # of scores in the softmax
         self.more: dict[str, bool] = {}  # fields of ForwardConfig: what else its forward stores
         self._with_more: dict[bool, Forward] = {}
-        self._backwards: dict[tuple[Any, ...], DqWarpgroupBackward | SingleKernelBackward | TwoKernelBackward] = {}
+        self._backwards: dict[tuple[Any, ...], _Backward] = {}
+        self._ahead: Future[None] | None = None
         as_like = not self.head_dim % 8 and not self.head_dim_v % 8 and all(map(_is_dense, (q, k, v)))
         # Allocates the same shape and order of dimensions.
         self._new = torch.empty_like if as_like else empty_addressable
@@ -137,11 +140,28 @@ class GluonHopperPlan:
         if launches is None and not is_addressable(given.dout):
             return self.backward(*saved[:5], addressable(given.dout), *saved[6:])
         if launches is None:
-            shape = self.with_groups_split(self._splits_in_backward)
-            adding = DqWarpgroupBackward if shape._has_dq_warpgroup() else SingleKernelBackward
-            launches = self._backwards[key] = (TwoKernelBackward if two_kernels else adding)(shape, given)
+            launches = self._backwards[key] = self._backward_of(given, two_kernels)
+            if self._ahead is not None:
+                wait([self._ahead])
         with device_guard(self.device):
             return launches(given)
+
+    def compile_backward(self, *saved: torch.Tensor) -> None:
+        """Compile the kernels of the backward in a thread; saved: q, k, v, out and lse."""
+        if self.size == configs.HALVED or self.of_scores or torch.cuda.is_current_stream_capturing():
+            return
+        like = [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta") for x in (*saved, saved[3])]
+        self._ahead = parallel_compile.ahead(partial(self._backward_warm_ups, BackwardInputs(*like)))
+
+    def _backward_warm_ups(self, like: BackwardInputs) -> list[parallel_compile.WarmUp]:
+        torch.cuda.set_device(self.device)  # of the thread
+        two_kernels = self._only_two_kernels or torch.are_deterministic_algorithms_enabled()
+        return warm_ups(self._backward_of(like, two_kernels).all_steps(like, self.new_gradients(*like[:3]), Rooms()))
+
+    def _backward_of(self, given: BackwardInputs, two_kernels: bool) -> _Backward:
+        shape = self.with_groups_split(self._splits_in_backward)
+        adding = DqWarpgroupBackward if shape._has_dq_warpgroup() else SingleKernelBackward
+        return (TwoKernelBackward if two_kernels else adding)(shape, given)
 
     def with_groups_split(self, splits: int) -> GluonHopperPlan:
         """Return a plan that counts each part of a group of query heads as a group with a separate key head."""
@@ -241,7 +261,8 @@ class Forward:
             return
         rooms, tensors = Rooms(), [x.detach() for x in given]  # a call may have one tensor twice
         steps = self._steps(rooms, *tensors)
-        run_in_order(steps)
+        trains = any(x.requires_grad for x in given[:3])
+        run_in_order(steps, partial(self._plan.compile_backward, *tensors[:5]) if trains else None)
         self._recorded = recorded(steps, tensors, rooms, self._plan.device)
 
     def _steps(self, rooms: Rooms, *tensors: torch.Tensor) -> list[Step]:
