@@ -77,7 +77,7 @@ def places_in_room(rooms: Sequence[torch.Tensor]) -> tuple[list[int], int]:
 
 def _in_threads(warm_ups: Sequence[WarmUp]) -> None:
     wait(_PREPARED, timeout=_MOST_SECONDS)
-    with ThreadPoolExecutor(2 * len(warm_ups)) as executor:
+    with ThreadPoolExecutor(2 * len(warm_ups) or 1) as executor:
         Context().run(_compile, warm_ups, executor)
 
 

@@ -29,6 +29,7 @@ class Launcher:
 def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     found: list[tuple[Any, ...]] = []
     made = SimpleNamespace(run=Launcher(found), packed_metadata=(4, 1, 0), function=1)
+    monkeypatch.setattr(launch, "_COMPILED", {})
     monkeypatch.setattr(launch, "in_c", lambda run: True)
     monkeypatch.setattr(launch, "compiled", lambda warm_up: made)
     monkeypatch.setattr(launch, "compile_side_by_side", lambda warm_ups: None)
