@@ -22,6 +22,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from ...constants import Constants
+from ...launches import INTERPRETED
 from ...parallel_compile import WarmUp, compile_side_by_side, compiled, in_c
 from ...unspecialized import UnspecializedTuples
 
@@ -160,6 +161,8 @@ class Launch:
 @cache
 def _any_number(kernel: Any) -> list[tuple[bool, bool] | None]:
     """Return of each parameter whether numbers, alone and in tuples, need no new code; None of a constant."""
+    if INTERPRETED:
+        return [None] * len(kernel.arg_names)
     in_tuples = isinstance(kernel, UnspecializedTuples)
     free = [bool(each.do_not_specialize) for each in kernel.params]
     return [None if each.is_constexpr else (x, x and in_tuples) for each, x in zip(kernel.params, free, strict=True)]

@@ -59,7 +59,7 @@ def test_a_later_call_launches_what_the_first_did_for_its_own_tensors(
     first: list[Any] = []
     noted: list[torch.Tensor] = []
     for module in (plan, backward_launch):
-        run = lambda steps: (first.extend(steps), launch.run_in_order(steps))  # noqa: E731
+        run = lambda steps, *_: (first.extend(steps), launch.run_in_order(steps))  # noqa: E731
         monkeypatch.setattr(module, "run_in_order", run)
     monkeypatch.setattr(launches.Rooms, "note", lambda self, x: (self.tensors.append(x), noted.append(x), x)[2])
 
