@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from heapq import heapreplace
-from itertools import groupby
+from itertools import accumulate, groupby
 from operator import itemgetter
 
 import torch
@@ -123,19 +123,26 @@ def _schedule(
     whole = len(tiles) - (len(tiles) % programs if split_kv else 0)
     takers, time = _deal(blocks, tiles[:whole], programs)
     splits = _split(tiling.n_blocks, [*zip(tiles[whole:], heads[whole:], strict=True)], programs)
-    columns = [takers, tiles[:whole], heads[:whole], [-1] * whole, [0] * whole]
-    for column, more in zip(columns, zip(*splits, strict=True), strict=False):
-        column += more
-    entries, n_blocks = _table(torch.stack([*map(_numbers, columns)]), _numbers(blocks), programs)
+    taken: list[list[int]] = [[] for _ in range(programs)]
+    for program, m, head in zip(takers, tiles, heads, strict=False):
+        taken[program] += (m, head, -1, 0)
+    for program, *entry in splits:
+        taken[program] += entry
+    firsts = [0, *accumulate(sum(map(blocks.__getitem__, own[::SCHEDULE_FIELDS])) for own in taken)]
+    length = 2 * SCHEDULE_FIELDS + max(map(len, taken))
+    numbers = array("i")
+    for own, first in zip(taken, firsts, strict=False):
+        numbers.extend((len(own) // SCHEDULE_FIELDS, first, 0, 0, *own, *[0] * (length - SCHEDULE_FIELDS - len(own))))
+    entries = torch.frombuffer(numbers, dtype=torch.int32)  # in a third of the time of torch.tensor
     combines = [
         (*tile, first, 1 + sum(1 for _ in others))
         for tile, ((*_, first, _), *others) in groupby(splits, key=itemgetter(1, 2))
     ]
     return TileSchedule(
-        entries.to(device),
+        entries.reshape(programs, -1, SCHEDULE_FIELDS).to(device),
         torch.tensor(combines, dtype=torch.int32, device=device) if combines else None,
         len(splits),
-        n_blocks,
+        firsts[-1],
         time,
     )
 
@@ -160,21 +167,3 @@ def _split(n_blocks: int, tiles: list[tuple[int, int]], programs: int) -> list[t
             low, high = max(first - number * n_blocks, 0), min(end - number * n_blocks, n_blocks)
             found.append((program, *tiles[number], len(found), low | high << 16))
     return found
-
-
-def _table(columns: torch.Tensor, blocks: torch.Tensor, programs: int) -> tuple[torch.Tensor, int]:
-    """Return the entries of each program, and the key blocks of all; `columns` begin with who takes an entry."""
-    columns = columns[:, columns[0].argsort(stable=True)]
-    takers = columns[0]
-    counts = takers.bincount(minlength=programs)
-    seen = takers.bincount(blocks[columns[1]], programs)
-    places = torch.arange(1, 1 + len(takers)) - (counts.cumsum(0) - counts)[takers]
-    entries = torch.zeros(programs, int(counts.max()) + 2, SCHEDULE_FIELDS, dtype=torch.int32)
-    entries[takers, places] = columns[1:].T.int()
-    entries[:, 0, 0], entries[:, 0, 1] = counts, seen.cumsum(0) - seen
-    return entries, int(seen.sum())
-
-
-def _numbers(values: Sequence[int]) -> torch.Tensor:
-    """Return a tensor of numbers, in a third of the time of torch.tensor."""
-    return torch.frombuffer(array("q", values), dtype=torch.int64)

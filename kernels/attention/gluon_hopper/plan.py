@@ -150,13 +150,15 @@ class GluonHopperPlan:
         """Compile the kernels of the backward in a thread; saved: q, k, v, out and lse."""
         if self.size == configs.HALVED or self.of_scores or torch.cuda.is_current_stream_capturing():
             return
-        like = [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta") for x in (*saved, saved[3])]
-        self._ahead = parallel_compile.ahead(partial(self._backward_warm_ups, BackwardInputs(*like)))
+        like = BackwardInputs(*map(_without_memory, (*saved, saved[3])))
+        self._ahead = parallel_compile.ahead(partial(self._backward_warm_ups, like))
 
     def _backward_warm_ups(self, like: BackwardInputs) -> list[parallel_compile.WarmUp]:
         torch.cuda.set_device(self.device)  # of the thread
-        two_kernels = self._only_two_kernels or torch.are_deterministic_algorithms_enabled()
-        return warm_ups(self._backward_of(like, two_kernels).all_steps(like, self.new_gradients(*like[:3]), Rooms()))
+        plan, two_kernels = copy(self), self._only_two_kernels or torch.are_deterministic_algorithms_enabled()
+        plan._new = _without_memory
+        plan.new_gradients = GradientRoom(*like[:3], _without_memory)
+        return warm_ups(plan._backward_of(like, two_kernels).all_steps(like, plan.new_gradients(*like[:3]), Rooms()))
 
     def _backward_of(self, given: BackwardInputs, two_kernels: bool) -> _Backward:
         shape = self.with_groups_split(self._splits_in_backward)
@@ -187,6 +189,11 @@ class GluonHopperPlan:
     def new_out(self, q: torch.Tensor) -> torch.Tensor:
         """Return room for an output of these queries, with their order of dimensions."""
         return self._new(q) if self.head_dim == self.head_dim_v else empty_addressable(q[..., : self.head_dim_v])
+
+
+def _without_memory(x: torch.Tensor) -> torch.Tensor:
+    """Return a tensor like x without memory; empty_like would import sympy for it, which takes 2 s."""
+    return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
 
 
 def _is_dense(x: torch.Tensor) -> bool:
@@ -228,8 +235,8 @@ class Forward:
         strides = tuple(stride // 8 for stride in out.stride()[:3])
         rest: tuple[Any, ...] = (schedule.entries, _shape(plan, tiling, schedule), plan.factor * LOG2_E, strides)
         masked = plan.masked(tiles.block_n)
-        config = configs.forward_config(plan, tiles, masked=masked, split_kv=split_kv, **plan.more, **plan.of_scores)
-        config = replace(config, keeps_p=part is not None)
+        own = {"masked": masked, "split_kv": split_kv, "keeps_p": part is not None}
+        config = configs.forward_config(plan, tiles, **own, **plan.more, **plan.of_scores)
         grid = (programs, 1, 1)
         self._launch = Launch(forward_kernel, grid, plan.device, makers, (*rest, config))
         self._recompute = None
