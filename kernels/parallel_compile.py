@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextvars import Context
 from inspect import getclosurevars
 from itertools import accumulate
@@ -18,12 +18,11 @@ import torch
 import triton
 from triton import AsyncCompileMode
 from triton.runtime import driver
-from triton.runtime.cache import triton_key
 
 WarmUp = Callable[[], Any]  # of one kernel: what JITFunction.warmup answers
 _NO_HOOKS = (None, None, None)  # launch metadata, and what Triton calls before and after a launch
 _ROOM_ALIGNMENT = 256  # bytes; of the parts of a room, as of an allocation for Triton: a multiple of 16
-_MOST_SECONDS = 30  # for what comes before compiling
+_THREADS = ThreadPoolExecutor()
 _COMPILING = threading.Lock()  # threads that make the same first call: one compiles, the others find what it made
 
 
@@ -76,7 +75,6 @@ def places_in_room(rooms: Sequence[torch.Tensor]) -> tuple[list[int], int]:
 
 
 def _in_threads(warm_ups: Sequence[WarmUp]) -> None:
-    wait(_PREPARED, timeout=_MOST_SECONDS)
     with ThreadPoolExecutor(2 * len(warm_ups) or 1) as executor:
         Context().run(_compile, warm_ups, executor)
 
@@ -103,8 +101,3 @@ class _WithLaunchers:
 def _build_launcher(src: Any) -> None:
     described = sum(str(kind).startswith("tensordesc") for kind in src.signature.values())
     driver.active.launcher_cls(src, SimpleNamespace(tensordesc_meta=[{}] * described))
-
-
-# What Triton does once before it compiles: it hashes its files, and builds a module from C.
-_THREADS = ThreadPoolExecutor()
-_PREPARED = [_THREADS.submit(each) for each in (triton_key, lambda: driver.active) if torch.cuda.is_initialized()]

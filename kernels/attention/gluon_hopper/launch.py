@@ -99,12 +99,11 @@ class Launch:
         return self._kernel.warmup(*self._described(tensors), grid=self._grid, **self._options)
 
     def __call__(self, *tensors: torch.Tensor) -> None:
-        if self._run is None:  # compiles, launches and gives the compiled kernel
-            made = compiled(partial(self._kernel[self._grid], *self._described(tensors), **self._options))
+        if self._run is None:
+            made = compiled(partial(self.warm_up, *tensors))
             self._remember(made)
             if self._encoders:
                 _COMPILED[self._form(tensors)] = made
-            return
         stream = torch._C._cuda_getCurrentRawStream(self._device)
         if self._encoders:
             self.at(stream, tuple([x.data_ptr() for x in tensors]))
@@ -123,8 +122,9 @@ class Launch:
     def _form(self, tensors: tuple[torch.Tensor, ...]) -> tuple[Any, ...]:
         """Return what decides the code, as finely as Triton looks at it or more so."""
         tiles = [make.tile if make else _kind(x) for make, x in zip(self._makers, tensors, strict=True)]
-        rest = zip(_any_number(self._kernel)[len(tiles) :], self._rest, strict=True)
-        kinds = [x if free is None else _kind(x, *free) for free, x in rest]
+        params = () if INTERPRETED else self._kernel.params[len(tiles) :]
+        in_tuples = isinstance(self._kernel, UnspecializedTuples)
+        kinds = [_kind(x, param, in_tuples) for x, param in zip(self._rest, params, strict=not INTERPRETED)]
         return self._kernel, self._device, *self._options.items(), *tiles, *kinds
 
     def _remember(self, compiled: Any) -> None:
@@ -158,22 +158,18 @@ class Launch:
         return arguments
 
 
-@cache
-def _any_number(kernel: Any) -> list[tuple[bool, bool] | None]:
-    """Return of each parameter whether numbers, alone and in tuples, need no new code; None of a constant."""
-    if INTERPRETED:
-        return [None] * len(kernel.arg_names)
-    in_tuples = isinstance(kernel, UnspecializedTuples)
-    free = [bool(each.do_not_specialize) for each in kernel.params]
-    return [None if each.is_constexpr else (x, x and in_tuples) for each, x in zip(kernel.params, free, strict=True)]
+def _kind(x: Any, param: Any = None, in_tuples: bool = False) -> Any:
+    """Return a constant, or the type of an argument and what of it Triton may compile other code for.
 
-
-def _kind(x: Any, any_number: bool = False, in_tuples: bool = False) -> Any:
-    """Return the type of an argument, and of a number or an address what Triton may compile other code for."""
+    `in_tuples`: a parameter that is not specialized is a tuple that is not.
+    """
+    if param is not None and param.is_constexpr:
+        return x
     if type(x) is int:
-        return x.bit_length() // 32, not any_number and (x == 1, x % 16 == 0)
+        free = param is not None and bool(param.do_not_specialize)
+        return x.bit_length() // 32, not free and (x == 1, x % 16 == 0)
     if isinstance(x, tuple):
-        return tuple([_kind(each, in_tuples, in_tuples) for each in x])
+        return tuple([_kind(each, param if in_tuples else None, in_tuples) for each in x])
     return (x.dtype, x.data_ptr() % 16) if isinstance(x, torch.Tensor) else type(x)
 
 

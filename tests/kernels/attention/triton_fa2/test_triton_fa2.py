@@ -59,6 +59,7 @@ def test_stored_scores_of_parts_are_as_near_the_oracle_as_naive(problem, case, d
     monkeypatch.setattr(tuning, "uses_bf16x6", lambda *key: True)
     monkeypatch.setattr(stored, "MOST_BYTES", 1)
     shape, causal, window_size = case
+    shape = [*shape[:5], 100] if dtype == torch.float32 else shape  # in bf16x6
     problem(shape, dtype, causal=causal, window_size=window_size).check(triton_fa2.attention)
 
 
