@@ -93,8 +93,7 @@ class _WithLaunchers:
 
     def submit(self, compile_kernel: Callable[[], Any]) -> Future[Any]:
         """Return the kernel's future. A launcher depends on the signature alone, and stays in Triton's cache."""
-        if triton.__version__.startswith("3.6."):
-            self._executor.submit(_build_launcher, getclosurevars(compile_kernel).nonlocals["src"])
+        self._executor.submit(_build_launcher, getclosurevars(compile_kernel).nonlocals.get("src"))
         return self._executor.submit(compile_kernel)
 
 
