@@ -22,7 +22,6 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from ...constants import Constants
-from ...launches import INTERPRETED
 from ...parallel_compile import WarmUp, compile_side_by_side, compiled, in_c
 from ...unspecialized import UnspecializedTuples
 
@@ -122,9 +121,10 @@ class Launch:
     def _form(self, tensors: tuple[torch.Tensor, ...]) -> tuple[Any, ...]:
         """Return what decides the code, as finely as Triton looks at it or more so."""
         tiles = [make.tile if make else _kind(x) for make, x in zip(self._makers, tensors, strict=True)]
-        params = () if INTERPRETED else self._kernel.params[len(tiles) :]
         in_tuples = isinstance(self._kernel, UnspecializedTuples)
-        kinds = [_kind(x, param, in_tuples) for x, param in zip(self._rest, params, strict=not INTERPRETED)]
+        params = getattr(self._kernel, "params", None)  # none in Triton's interpreter
+        rest = zip(self._rest, params[len(tiles) :], strict=True) if params else ()
+        kinds = [_kind(x, param, in_tuples) for x, param in rest]
         return self._kernel, self._device, *self._options.items(), *tiles, *kinds
 
     def _remember(self, compiled: Any) -> None:

@@ -111,6 +111,17 @@ def test_a_tensor_given_twice_is_told_apart_in_later_calls(called: list[tuple[An
     assert list(called[0][BEFORE : BEFORE + 3]) == [x.data_ptr() for x in tensors]
 
 
+def test_a_kernel_serves_other_lengths_but_no_other_mask_or_dtype(called, monkeypatch) -> None:
+    made, compile_kernel = [], launch.compiled
+    monkeypatch.setattr(launch, "compiled", lambda warm_up: made.append(warm_up) or compile_kernel(warm_up))
+    numbers = []
+    for length, causal, dtype in ((300, True, 0), (417, True, 0), (496, True, 0), (300, False, 0), (300, True, 1)):
+        q = torch.zeros(1, 1, length, 128, dtype=(torch.bfloat16, torch.float16)[dtype])
+        GluonHopperPlan(q, q, q, causal, 0, 1.0).forward(q, q, q)
+        numbers.append(len(made))
+    assert numbers == [1, 1, 1, 2, 3] and len(called) == 5
+
+
 def test_arguments_of_the_same_addresses_are_made_once(called: list[tuple[Any, ...]], monkeypatch) -> None:
     q = torch.zeros(1, 1, 256, 64, dtype=torch.bfloat16)
     made = GluonHopperPlan(q, q, q, False, 0, 1.0)
