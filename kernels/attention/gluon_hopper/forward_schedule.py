@@ -103,22 +103,34 @@ class TileSchedule:
 
 
 def tile_schedule(
-    tiling: Tiling, programs: int, split_kv: bool, device: torch.device, first_head: int = 0
+    tiling: Tiling,
+    programs: int,
+    split_kv: bool,
+    device: torch.device,
+    first_head: int = 0,
+    tiles: tuple[int, int | None] = (0, None),
 ) -> TileSchedule:
-    """Return the schedule of a shape, of which another with as many tiles and blocks may have the same.
+    """Return the schedule of a shape, or of some of its tiles; another with as many tiles and blocks has the same.
 
     Each program's entries end with one that it looks up and does not take.
     """
     blocks = tuple([tiling.blocks(m) for m in range(tiling.n_m)])
     whole = replace(tiling, seqlen_q=tiling.n_m * tiling.rows, seqlen_k=tiling.n_blocks * tiling.block_n)
-    return _schedule(whole, blocks, programs, split_kv, device, first_head)
+    return _schedule(whole, blocks, programs, split_kv, device, first_head, *tiles)
 
 
 @lru_cache(maxsize=256)
 def _schedule(
-    tiling: Tiling, blocks: tuple[int, ...], programs: int, split_kv: bool, device: torch.device, first_head: int
+    tiling: Tiling,
+    blocks: tuple[int, ...],
+    programs: int,
+    split_kv: bool,
+    device: torch.device,
+    first_head: int,
+    begin: int,
+    end: int | None,
 ) -> TileSchedule:
-    tiles, heads = tiling.tiles()
+    tiles, heads = (each[begin:end] for each in tiling.tiles())
     heads = [first_head + head for head in heads] if first_head else heads
     whole = len(tiles) - (len(tiles) % programs if split_kv else 0)
     takers, time = _deal(blocks, tiles[:whole], programs)

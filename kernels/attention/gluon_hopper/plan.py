@@ -373,6 +373,9 @@ def _parts(plan: GluonHopperPlan, tiles: configs.ForwardTiles) -> list[Part]:
     most = tuning.number("kept_bytes") // kept_bytes
     fewest = -(-plan.n_heads // most) if most else plan.n_heads + 1
     found = [_divided(plan, whole, count) for count in range(fewest, min(fewest + 3, plan.n_heads + 1))]
+    at_once = tuning.number("kept_bytes") * whole.n_m // kept_bytes // plan.multiprocessors * plan.multiprocessors
+    if at_once and not (plan.causal or plan.window_size):
+        found.append(_in_rounds(plan, whole, at_once))
     time, parts = min(found, key=lambda division: division[0], default=(0.0, []))
     return parts if time <= tuning.number("kept_time") * schedule.time else []
 
@@ -381,6 +384,14 @@ def _divided(plan: GluonHopperPlan, whole: Tiling, count: int) -> tuple[float, l
     """Return the time of so many parts of all heads, and the parts."""
     firsts = [plan.n_heads * part // count for part in range(count + 1)]
     parts = [_part(plan, whole, first, end - first) for first, end in zip(firsts, firsts[1:], strict=False)]
+    return sum(schedule.time for *_, schedule in parts), parts
+
+
+def _in_rounds(plan: GluonHopperPlan, whole: Tiling, at_once: int) -> tuple[float, list[Part]]:
+    """Return the time of parts that are whole rounds of tiles, whatever heads they are of, and the parts."""
+    counts = [(min(at_once, len(whole) - first), first) for first in range(0, len(whole), at_once)]
+    made = [(min(count, plan.multiprocessors), (first, first + count)) for count, first in counts]
+    parts = [(n, whole, tile_schedule(whole, n, False, plan.device, tiles=ends)) for n, ends in made]
     return sum(schedule.time for *_, schedule in parts), parts
 
 
