@@ -138,12 +138,12 @@ def test_arguments_of_the_same_addresses_are_made_once(called: list[tuple[Any, .
 
 def test_wide_heads_keep_p_by_parts_of_the_heads_or_compute_scores_twice(called, monkeypatch) -> None:
     q, k, v = (torch.zeros(1, 4, 200, 512, dtype=torch.bfloat16) for _ in range(3))
-    for heads, slower, parts in ((4, 1.5, [4]), (3, 1.5, [2, 2]), (3, 1.3, []), (0, 1.5, [])):
+    for heads, slower, parts in ((4, 1.5, [8]), (3, 1.5, [6, 2]), (3, 0.9, []), (0, 1.5, [])):  # parts: tiles
         known = {"kept_bytes": heads * 8 * 128 * (64 * 2 + 4), "kept_time": slower}  # a head has 8 blocks, and factors
         monkeypatch.setattr(tuning, "number", lambda name, known=known, of=tuning.number: known.get(name, of(name)))
         forward = GluonHopperPlan(q, k, v, False, 0, 1.0)._forward
-        assert [launches[1]._grid[0] for launches in forward._launches if parts] == [min(3, 2 * n) for n in parts]
-        assert forward._n_blocks == 8 * max(parts, default=0)
+        assert [launches[1]._grid[0] for launches in forward._launches if parts] == [min(3, n) for n in parts]
+        assert forward._n_blocks == 4 * max(parts, default=0)
     kernels = [launch._kernel for launch in forward._launches[0]]
     assert kernels == [plan.forward_kernel] * 2
     known["kept_bytes"] = 1 << 20
