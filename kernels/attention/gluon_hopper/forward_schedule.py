@@ -34,6 +34,8 @@ class Tiling:
     window: int
     heads_in_l2: int  # heads processed at a time
     heads_together: int = 0  # all but the last heads_in_l2 are groups of so many; 0: groups are of heads_in_l2
+    first_head: int = 0
+    ends: tuple[int, int | None] = (0, None)  # of the tiles in their order that are computed
 
     def __len__(self) -> int:
         return self.n_m * self.n_heads
@@ -102,36 +104,22 @@ class TileSchedule:
     time: float = 0.0  # of the program that takes longest over whole tiles, in key blocks
 
 
-def tile_schedule(
-    tiling: Tiling,
-    programs: int,
-    split_kv: bool,
-    device: torch.device,
-    first_head: int = 0,
-    tiles: tuple[int, int | None] = (0, None),
-) -> TileSchedule:
-    """Return the schedule of a shape, or of some of its tiles; another with as many tiles and blocks has the same.
+def tile_schedule(tiling: Tiling, programs: int, split_kv: bool, device: torch.device) -> TileSchedule:
+    """Return the schedule of a shape, of which another with as many tiles and blocks has the same.
 
     Each program's entries end with one that it looks up and does not take.
     """
     blocks = tuple([tiling.blocks(m) for m in range(tiling.n_m)])
     whole = replace(tiling, seqlen_q=tiling.n_m * tiling.rows, seqlen_k=tiling.n_blocks * tiling.block_n)
-    return _schedule(whole, blocks, programs, split_kv, device, first_head, *tiles)
+    return _schedule(whole, blocks, programs, split_kv, device)
 
 
 @lru_cache(maxsize=256)
 def _schedule(
-    tiling: Tiling,
-    blocks: tuple[int, ...],
-    programs: int,
-    split_kv: bool,
-    device: torch.device,
-    first_head: int,
-    begin: int,
-    end: int | None,
+    tiling: Tiling, blocks: tuple[int, ...], programs: int, split_kv: bool, device: torch.device
 ) -> TileSchedule:
-    tiles, heads = (each[begin:end] for each in tiling.tiles())
-    heads = [first_head + head for head in heads] if first_head else heads
+    tiles, heads = (each[slice(*tiling.ends)] for each in tiling.tiles())
+    heads = [tiling.first_head + head for head in heads]
     whole = len(tiles) - (len(tiles) % programs if split_kv else 0)
     takers, time = _deal(blocks, tiles[:whole], programs)
     splits = _split(tiling.n_blocks, [*zip(tiles[whole:], heads[whole:], strict=True)], programs)

@@ -12,6 +12,7 @@ from concurrent.futures import Future, wait
 from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -383,24 +384,26 @@ def _parts(plan: GluonHopperPlan, tiles: configs.ForwardTiles) -> list[Part]:
 def _divided(plan: GluonHopperPlan, whole: Tiling, count: int) -> tuple[float, list[Part]]:
     """Return the time of so many parts of all heads, and the parts."""
     firsts = [plan.n_heads * part // count for part in range(count + 1)]
-    parts = [_part(plan, whole, first, end - first) for first, end in zip(firsts, firsts[1:], strict=False)]
+    parts = [_part(plan, whole, first, end - first) for first, end in pairwise(firsts)]
     return sum(schedule.time for *_, schedule in parts), parts
 
 
 def _in_rounds(plan: GluonHopperPlan, whole: Tiling, at_once: int) -> tuple[float, list[Part]]:
     """Return the time of parts that are whole rounds of tiles, whatever heads they are of, and the parts."""
-    counts = [(min(at_once, len(whole) - first), first) for first in range(0, len(whole), at_once)]
-    made = [(min(count, plan.multiprocessors), (first, first + count)) for count, first in counts]
-    parts = [(n, whole, tile_schedule(whole, n, False, plan.device, tiles=ends)) for n, ends in made]
+    cuts = [*range(0, len(whole), at_once), len(whole)]
+    tilings = [
+        (min(end - first, plan.multiprocessors), replace(whole, ends=(first, end))) for first, end in pairwise(cuts)
+    ]
+    parts = [(n, tiling, tile_schedule(tiling, n, False, plan.device)) for n, tiling in tilings]
     return sum(schedule.time for *_, schedule in parts), parts
 
 
 def _part(plan: GluonHopperPlan, whole: Tiling, first_head: int, heads: int) -> Part:
     """Return the part of so many of all heads, which take turns in groups as equal as can be."""
     groups = -(-heads // whole.heads_in_l2)
-    own = replace(whole, batch=1, num_heads=heads, heads_in_l2=-(-heads // groups))
+    own = replace(whole, batch=1, num_heads=heads, heads_in_l2=-(-heads // groups), first_head=first_head)
     programs = min(len(own), plan.multiprocessors)
-    return programs, own, tile_schedule(own, programs, False, plan.device, first_head)
+    return programs, own, tile_schedule(own, programs, False, plan.device)
 
 
 def _form(plan: GluonHopperPlan, bfloat16: bool) -> tuple[configs.ForwardTiles, bool]:
