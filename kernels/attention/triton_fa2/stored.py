@@ -23,17 +23,17 @@ from .tile_ops import BF16_PARTS, dot_bf16x6, load_logsumexp, probabilities, spl
 STEP = tl.constexpr(64)  # head_dims, keys or queries of a step of a product
 WIDTH = tl.constexpr(256)  # columns of a result that a program computes, at most
 SCALARS = ["num_heads", "first_head", "left", "right", "start", "stop"]  # kernels are compiled once for all
-MOST_BYTES = 1 << 29  # of P and dS of a part
+MOST_BYTES = 1 << 29  # of P and dS of a part; twice as many of bf16x6, as a part of too few keys has too few programs
 
 
-def parts(heads: int, together: int, length: int, bytes_each: int) -> Iterator[tuple[int, int, int, int]]:
+def parts(heads: int, together: int, length: int, bytes_each: int, most: int) -> Iterator[tuple[int, int, int, int]]:
     """Yield parts of the heads with a range of keys each: the first head, how many, the first key, and the end.
 
-    `together` heads share `length` keys, of which each takes `bytes_each`.
+    `together` heads share `length` keys, of which each takes `bytes_each` of `most`.
     """
-    groups = MOST_BYTES // max(1, length * bytes_each)
+    groups = most // max(1, length * bytes_each)
     at_once = max(1, groups) * together
-    keys = length if groups else max(1, MOST_BYTES // bytes_each // WIDTH.value) * WIDTH.value
+    keys = length if groups else max(1, most // bytes_each // WIDTH.value) * WIDTH.value
     for first in range(0, heads, at_once):
         for start in range(0, length, keys):
             yield first, min(at_once, heads - first), start, min(start + keys, length)
