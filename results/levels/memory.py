@@ -43,8 +43,8 @@ class WorkspaceLaw:
     split_rows: tuple[int, ...] = ()  # limit on float32 rows of partial results, if few rows of q: 16 bits, 32 bits
     split_most: tuple[int, ...] = ()  # limit on these rows, as a multiple of the rows of q
     stored_bytes: int = 0  # limit on the bytes of P and dS that are stored at head_dim above 256 in 16 bits; 0: never
-    # In float32 without a window at head_dim 65 to 128: a limit on the bytes of P and dS that are stored, the least rows
-    # of queries, and the most that heads with one key head have.
+    # In float32 without a window at head_dim 65 to 128: a limit on the bytes of P and dS that are stored, the least
+    # rows of queries, and the most that heads with one key head have.
     parts_stored: tuple[int, ...] = ()
     # Needed for some dtypes.
     copies_float32: float = 0.0  # q-sized tensors, if the dtype is float32
