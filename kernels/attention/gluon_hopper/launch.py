@@ -123,7 +123,7 @@ class Launch:
         tiles = [make.tile if make else _kind(x) for make, x in zip(self._makers, tensors, strict=True)]
         in_tuples = isinstance(self._kernel, UnspecializedTuples)
         params = getattr(self._kernel, "params", None)  # none in Triton's interpreter
-        rest = zip(self._rest, params[len(tiles) :], strict=True) if params else ()
+        rest = zip(self._rest, params[len(tiles) :], strict=False) if params else ()  # constants may be left out
         kinds = [_kind(x, param, in_tuples) for x, param in rest]
         return self._kernel, self._device, *self._options.items(), *tiles, *kinds
 
