@@ -11,7 +11,7 @@ addresses of its tensors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import is_dataclass
 from functools import cache, partial
 from types import SimpleNamespace
@@ -27,7 +27,7 @@ from ...unspecialized import UnspecializedTuples
 
 _DTYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16, torch.float8_e4m3fn: gl.float8e4nv}
 _COMPILED: dict[tuple[Any, ...], Any] = {}  # kernels by what decides their code
-_constants = cache(Constants)
+_constants: Callable[[Any], Constants] = cache(Constants)
 _MAX_KNOWN = 256  # addresses, alone and as a launch has them, that it remembers; a caching allocator gives few
 
 
@@ -226,6 +226,6 @@ def run_in_order(steps: Sequence[Step], meanwhile: Callable[[], None] | None = N
         launch(*tensors)
 
 
-def warm_ups(steps: Sequence[Step]) -> list[WarmUp]:
+def warm_ups(steps: Iterable[Step]) -> list[WarmUp]:
     """Return what compiles the kernels of steps, as far as they are not known."""
     return [partial(launch.warm_up, *tensors) for launch, tensors in steps if launch.is_new(*tensors)]

@@ -81,7 +81,7 @@ class GluonHopperPlan:
         self._ahead: Future[None] | None = None
         as_like = not self.head_dim % 8 and not self.head_dim_v % 8 and all(map(_is_dense, (q, k, v)))
         # Allocates the same shape and order of dimensions.
-        self._new = torch.empty_like if as_like else empty_addressable
+        self._new: plans.Prepare = torch.empty_like if as_like else empty_addressable
         self.new_gradients = GradientRoom(q, k, v, self._new)
         chip = torch.cuda.get_device_properties(self.device)
         self.multiprocessors = chip.multi_processor_count
