@@ -5,19 +5,22 @@ Threads compile by Triton's AsyncCompileMode, mostly without Python's global loc
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextvars import Context
+from inspect import getclosurevars
 from itertools import accumulate
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 import triton
-from triton import AsyncCompileMode, FutureKernel
+from triton import AsyncCompileMode
 from triton.runtime import driver
 
 WarmUp = Callable[[], Any]  # of one kernel: what JITFunction.warmup answers
 _NO_HOOKS = (None, None, None)  # launch metadata, and what Triton calls before and after a launch
 _ROOM_ALIGNMENT = 256  # bytes; of the parts of a room, as of an allocation for Triton: a multiple of 16
+_THREADS = ThreadPoolExecutor()
 _COMPILING = threading.Lock()  # threads that make the same first call: one compiles, the others find what it made
 
 
@@ -33,9 +36,14 @@ def compile_side_by_side(warm_ups: Sequence[WarmUp]) -> None:
     What does not compile is left to the launch, which says why. Nothing here touches the device: a capture into a CUDA
     graph goes on undisturbed.
     """
-    if len(warm_ups) > 1:
-        with _COMPILING, ThreadPoolExecutor(len(warm_ups)) as executor:
-            Context().run(_compile, warm_ups, executor)
+    if warm_ups:
+        with _COMPILING:
+            _in_threads(warm_ups)
+
+
+def ahead(warm_ups: Callable[[], Sequence[WarmUp]]) -> Future[None]:
+    """Compile in a thread what will be needed soon, and is nothing that other calls compile meanwhile."""
+    return _THREADS.submit(lambda: _in_threads(warm_ups()))
 
 
 def launcher(made: Any) -> tuple[Callable[..., None], tuple[Any, ...]]:
@@ -64,15 +72,29 @@ def places_in_room(rooms: Sequence[torch.Tensor]) -> tuple[list[int], int]:
     return offsets, room_bytes
 
 
+def _in_threads(warm_ups: Sequence[WarmUp]) -> None:
+    with ThreadPoolExecutor(2 * len(warm_ups) or 1) as executor:
+        Context().run(_compile, warm_ups, executor)
+
+
 def _compile(warm_ups: Sequence[WarmUp], executor: Executor) -> None:
-    with AsyncCompileMode(executor, ignore_errors=True):
-        kernels = [warm_up() for warm_up in warm_ups]
-    for kernel in kernels:
-        if isinstance(kernel, FutureKernel):
-            executor.submit(_build_launcher, kernel)
+    with AsyncCompileMode(_WithLaunchers(executor), ignore_errors=True):
+        for warm_up in warm_ups:
+            warm_up()
 
 
-def _build_launcher(kernel: FutureKernel) -> None:
-    """Build a kernel's launcher, which Triton 3.6 compiles from C in 0.3 s where it is loaded, into the cache."""
-    made = kernel.result()
-    driver.active.launcher_cls(made.src, made.metadata)
+class _WithLaunchers:
+    """Compiles beside each kernel its launcher, which Triton 3.6 compiles from C in 0.3 s where it is loaded."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+
+    def submit(self, compile_kernel: Callable[[], Any]) -> Future[Any]:
+        """Return the kernel's future. A launcher depends on the signature alone, and stays in Triton's cache."""
+        self._executor.submit(_build_launcher, getclosurevars(compile_kernel).nonlocals.get("src"))
+        return self._executor.submit(compile_kernel)
+
+
+def _build_launcher(src: Any) -> None:
+    described = sum(str(kind).startswith("tensordesc") for kind in src.signature.values())
+    driver.active.launcher_cls(src, SimpleNamespace(tensordesc_meta=[{}] * described))

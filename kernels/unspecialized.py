@@ -1,14 +1,11 @@
 """Kernels whose sizes come in tuples and are compiled once for all sizes.
 
 Triton ignores `do_not_specialize` for the elements of tuples (3.6 to 3.9), so that every new shape would compile again.
-`UnspecializedTuples` compiles the kernel for placeholders instead, and launches it with the real sizes.
+`UnspecializedTuples` compiles the kernel for placeholders instead; it is launched with the real sizes.
 """
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
-
-import torch
 
 _PLACEHOLDER = 9  # neither 1 nor a multiple of 16
 _INT32 = range(-(2**31), 2**31)
@@ -23,9 +20,6 @@ class UnspecializedTuples:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.jitted, name)
 
-    def __getitem__(self, grid: tuple[int, int, int]) -> Callable[..., Any]:
-        return partial(self._launch, grid)
-
     def warmup(self, *arguments: Any, **options: Any) -> Any:
         """Compile the kernel as JITFunction.warmup does."""
         return self.jitted.warmup(*self.declared(arguments), **options)
@@ -38,13 +32,6 @@ class UnspecializedTuples:
             else x
             for param, x in zip(self.jitted.params, arguments)  # noqa: B905 - constants may follow by name
         ]
-
-    def _launch(self, grid: tuple[int, int, int], *arguments: Any, **options: Any) -> Any:
-        """Compile the kernel, launch it on the current stream and return the compiled kernel."""
-        made = self.warmup(*arguments, grid=grid, **options)
-        run, stream = made.run, torch._C._cuda_getCurrentRawStream(torch._C._cuda_getDevice())
-        run(*grid, stream, made.function, made.packed_metadata, None, None, None, *arguments)
-        return made
 
 
 def _placeholders(sizes: Any, any_number: bool) -> tuple[Any, ...]:

@@ -73,6 +73,8 @@ def measured(name: str, cache: str, wanted: Sequence[int], sizes: Sequence[int],
     """Compute causal attention of each length in this process. sizes: batch, num_heads, num_kv_heads and head_dim."""
     attend = kernels.attention if name == OURS else registry.get(name).attention
     wait: Callable[[], object] = torch.cuda.synchronize if device.startswith("cuda") else lambda: None
+    one = torch.ones(1, device=device, requires_grad=True)
+    torch.autograd.grad(one * one, one, one.detach())  # PyTorch imports sympy at its first, which takes seconds
     batch, heads, kv_heads, head_dim = sizes
     firsts: list[tuple[float, float]] = []
     planning: list[float] = []

@@ -15,6 +15,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from triton.runtime.jit import JITFunction
 
+from .. import parallel_compile
 from ..tables import shared_memory
 from .compile import RecordedLaunch
 
@@ -49,6 +50,7 @@ def launches_on(chip: int) -> Iterator[list[RecordedLaunch]]:
         for owner, name, stand_in in (
             (JITFunction, "run", record),
             (torch.cuda, "get_device_properties", lambda device=None: facts),
+            (parallel_compile, "ahead", lambda warm_ups: None),
             (torch.cuda, "is_current_stream_capturing", lambda: False),
             (torch._C, "_cuda_getDevice", lambda: chip),
             (torch._C, "_cuda_getCurrentRawStream", lambda index: 0),

@@ -43,6 +43,9 @@ class WorkspaceLaw:
     split_rows: tuple[int, ...] = ()  # limit on float32 rows of partial results, if few rows of q: 16 bits, 32 bits
     split_most: tuple[int, ...] = ()  # limit on these rows, as a multiple of the rows of q
     stored_bytes: int = 0  # limit on the bytes of P and dS that are stored at head_dim above 256 in 16 bits; 0: never
+    # In float32 without a window at head_dim 65 to 128: a limit on the bytes of P and dS that are stored, the least
+    # rows of queries, and the most that heads with one key head have.
+    parts_stored: tuple[int, ...] = ()
     # Needed for some dtypes.
     copies_float32: float = 0.0  # q-sized tensors, if the dtype is float32
     parts_float32: int = 0  # q-sized tensors in three bfloat16 parts, instead of copies_float32 at head_dim 17 to 128
@@ -159,6 +162,7 @@ def memory_words(law: MemoryLaw, of_pass: str) -> str | None:
         "ring_mib": work.ring_bytes // MIB,
         "half_ring": work.ring_seqlen // 2,
         "stored_mib": work.stored_bytes // MIB,
+        "parts_stored_mib": sum(work.parts_stored[:1]) // MIB,
     }
     counted = [text.format_map(said) for name, text in _WORDS["counted"].items() if said[name]]
     first = "q, k, v, out" + (", their gradients" if of_pass == "fwd_bwd" else "")
@@ -191,6 +195,7 @@ def _workspace_bytes(case: Fields, work: WorkspaceLaw, sizes: TensorBytes) -> fl
     if case["dtype"] == "float32":
         in_parts = work.parts_float32 and case["head_dim"] in _IN_PARTS
         found += 1.5 * work.parts_float32 * sizes.q if in_parts else work.copies_float32 * sizes.q
+        found += _stored_parts_bytes(case, work.parts_stored) if work.parts_stored else 0.0
     in_8_bits = (known(case.get("cache_dtype")) or case["dtype"]) != case["dtype"]
     found += work.gathered * (sizes.k + sizes.v) if known(case.get("page_size")) or in_8_bits else 0.0
     found += work.zeroed * sizes.v if case.get("lengths") == "ragged" and not known(case.get("page_size")) else 0.0
@@ -204,6 +209,15 @@ def _workspace_bytes(case: Fields, work: WorkspaceLaw, sizes: TensorBytes) -> fl
         found += work.grouped_float32 * (sizes.k + sizes.v) * 4 / size
         found += work.expanded * (sizes.k + sizes.v) * case["num_heads"] / case["num_kv_heads"]
     return found + (_quantised_bytes(case, work) if work.quantised_rows else 0.0)
+
+
+def _stored_parts_bytes(case: Fields, limits: tuple[int, ...]) -> float:
+    """Count the bytes of P and dS in three bfloat16 parts each."""
+    most, least_rows, most_shared = limits
+    rows = float(case["batch"]) * case["num_heads"] * case["seqlen_q"]
+    shared = case["num_heads"] / case["num_kv_heads"] * case["seqlen_q"]
+    stored = 64 < case["head_dim"] <= 128 and not case["window_size"] and rows >= least_rows and shared <= most_shared
+    return min(float(most), 12 * rows * case["seqlen_k"]) if stored else 0.0
 
 
 def _padding_bytes(case: Fields, work: WorkspaceLaw, sizes: TensorBytes, *, backward: bool) -> float:

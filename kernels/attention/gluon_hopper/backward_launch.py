@@ -229,12 +229,12 @@ class BackwardLaunches(ABC):
         rooms = Rooms()
         tensors = [x.detach() for x in (*given, *gradients) if x is not None]  # a call may have one tensor twice
         *inputs, dq, dk, dv = tensors
-        steps = list(self._all_steps(BackwardInputs(*inputs), (dq, dk, dv), rooms))
+        steps = list(self.all_steps(BackwardInputs(*inputs), (dq, dk, dv), rooms))
         run_in_order(steps)
         self._recorded = recorded(steps, tensors, rooms, self.plan.device)
         return gradients
 
-    def _all_steps(self, given: BackwardInputs, gradients: Gradients, rooms: Rooms) -> Iterator[Step]:
+    def all_steps(self, given: BackwardInputs, gradients: Gradients, rooms: Rooms) -> Iterator[Step]:
         """Yield the launches of `steps`, and what adds up parts of groups of query heads."""
         if self._parts is None:
             yield from self.steps(given, gradients, rooms)

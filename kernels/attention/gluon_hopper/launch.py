@@ -11,9 +11,9 @@ addresses of its tensors.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import is_dataclass
-from functools import partial
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,9 +22,12 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from ...constants import Constants
-from ...parallel_compile import compile_side_by_side, compiled, in_c
+from ...parallel_compile import WarmUp, compile_side_by_side, compiled, in_c
+from ...unspecialized import UnspecializedTuples
 
 _DTYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16, torch.float8_e4m3fn: gl.float8e4nv}
+_COMPILED: dict[tuple[Any, ...], Any] = {}  # kernels by what decides their code
+_constants: Callable[[Any], Constants] = cache(Constants)
 _MAX_KNOWN = 256  # addresses, alone and as a launch has them, that it remembers; a caching allocator gives few
 
 
@@ -32,19 +35,25 @@ class Descriptor:
     """Makes descriptors of tiles of tensors with one shape and one set of strides."""
 
     def __init__(self, x: torch.Tensor, block: list[int]) -> None:
-        if len(block) == 4:
-            layout = gl.NVMMASharedLayout.get_default_for(block, _DTYPES[x.dtype])
-        else:
-            layout = gl.NVMMASharedLayout(0, 32, len(block))
+        self.tile = x.dtype, *block
         unit = max(8, 16 // x.itemsize)  # TMA takes strides of whole 16 bytes, also where they do not matter
         strides = [stride if size > 1 else unit for stride, size in zip(x.stride()[:-1], x.shape, strict=False)]
-        self._fields = vars(TensorDescriptor(x, list(x.shape), [*strides, 1], block, layout))
-        self._fields["base"] = None
+        self._fields = _fields_of(*self.tile) | {"shape": list(x.shape), "strides": [*strides, 1]}
 
     def __call__(self, x: Any) -> TensorDescriptor:
         descriptor = object.__new__(TensorDescriptor)
         vars(descriptor).update(self._fields, base=x)
         return descriptor
+
+
+@cache
+def _fields_of(dtype: torch.dtype, *block: int) -> dict[str, Any]:
+    """Return the fields of a descriptor of such tiles; to make one and to check it takes as long as to copy seven."""
+    if len(block) == 4:
+        layout = gl.NVMMASharedLayout.get_default_for(list(block), _DTYPES[dtype])
+    else:
+        layout = gl.NVMMASharedLayout(0, 32, len(block))
+    return vars(TensorDescriptor.from_tensor(torch.empty(block, dtype=dtype), list(block), layout))
 
 
 class Launch:
@@ -67,15 +76,16 @@ class Launch:
     ) -> None:
         self._options = {"num_warps": 4, **({"launch_pdl": True} if pdl else {})}
         self._kernel, self._grid, self._device = kernel, grid, device.index
-        self._makers, self._rest = tuple(makers), tuple(Constants(x) if is_dataclass(x) else x for x in rest)
+        self._makers, self._rest = tuple(makers), tuple(_constants(x) if is_dataclass(x) else x for x in rest)
         self._run: Any = None
         self._first: tuple[Any, ...] = ()
         self._encoders: list[tuple[Descriptor | None, dict[int, list[Any]], Any]] = []
         self._known: dict[tuple[int, ...], tuple[Any, ...]] = {}
 
-    @property
-    def is_new(self) -> bool:
-        """Return whether it has never run."""
+    def is_new(self, *tensors: torch.Tensor) -> bool:
+        """Return whether it has never run, and no other launch with its kernel has had such arguments."""
+        if self._run is None and (made := _COMPILED.get(self._form(tensors))):
+            self._remember(made)
         return self._run is None
 
     @property
@@ -88,9 +98,11 @@ class Launch:
         return self._kernel.warmup(*self._described(tensors), grid=self._grid, **self._options)
 
     def __call__(self, *tensors: torch.Tensor) -> None:
-        if self._run is None:  # compiles, launches and gives the compiled kernel
-            self._remember(compiled(partial(self._kernel[self._grid], *self._described(tensors), **self._options)))
-            return
+        if self._run is None:
+            made = compiled(partial(self.warm_up, *tensors))
+            self._remember(made)
+            if self._encoders:
+                _COMPILED[self._form(tensors)] = made
         stream = torch._C._cuda_getCurrentRawStream(self._device)
         if self._encoders:
             self.at(stream, tuple([x.data_ptr() for x in tensors]))
@@ -105,6 +117,15 @@ class Launch:
                 self._known.clear()
             arguments = self._known[addresses] = (*self._first, *self._flat(addresses), *self._flat_rest)
         self._run(*self._grid, stream, *arguments)
+
+    def _form(self, tensors: tuple[torch.Tensor, ...]) -> tuple[Any, ...]:
+        """Return what decides the code, as finely as Triton looks at it or more so."""
+        tiles = [make.tile if make else _kind(x) for make, x in zip(self._makers, tensors, strict=True)]
+        in_tuples = isinstance(self._kernel, UnspecializedTuples)
+        params = getattr(self._kernel, "params", None)  # none in Triton's interpreter
+        rest = zip(self._rest, params[len(tiles) :], strict=False) if params else ()  # constants may be left out
+        kinds = [_kind(x, param, in_tuples) for x, param in rest]
+        return self._kernel, self._device, *self._options.items(), *tiles, *kinds
 
     def _remember(self, compiled: Any) -> None:
         run, hooks = compiled.run, (compiled.packed_metadata, None, None, None)
@@ -135,6 +156,21 @@ class Launch:
                 encoded = known[address] = _encode(make(SimpleNamespace(data_ptr=partial(int, address))), description)
             arguments += encoded
         return arguments
+
+
+def _kind(x: Any, param: Any = None, in_tuples: bool = False) -> Any:
+    """Return a constant, or the type of an argument and what of it Triton may compile other code for.
+
+    `in_tuples`: a parameter that is not specialized is a tuple that is not.
+    """
+    if param is not None and param.is_constexpr:
+        return x
+    if type(x) is int:
+        free = param is not None and bool(param.do_not_specialize)
+        return x.bit_length() // 32, not free and (x == 1, x % 16 == 0)
+    if isinstance(x, tuple):
+        return tuple([_kind(each, param if in_tuples else None, in_tuples) for each in x])
+    return (x.dtype, x.data_ptr() % 16) if isinstance(x, torch.Tensor) else type(x)
 
 
 def _flat_launcher(run: Any) -> tuple[Any, list[Any]] | None:
@@ -180,10 +216,16 @@ def empty_addressable(like: torch.Tensor) -> torch.Tensor:
 Step = tuple[Launch, tuple[torch.Tensor, ...]]
 
 
-def run_in_order(steps: Sequence[Step]) -> None:
-    """Launch each with its tensors."""
-    new = [partial(launch.warm_up, *tensors) for launch, tensors in steps if launch.is_new]
-    if new:
-        compile_side_by_side(new)
+def run_in_order(steps: Sequence[Step], meanwhile: Callable[[], None] | None = None) -> None:
+    """Launch each with its tensors; where kernels must be compiled first, do something else meanwhile."""
+    new = warm_ups(steps)
+    if new and meanwhile:
+        meanwhile()
+    compile_side_by_side(new)
     for launch, tensors in steps:
         launch(*tensors)
+
+
+def warm_ups(steps: Iterable[Step]) -> list[WarmUp]:
+    """Return what compiles the kernels of steps, as far as they are not known."""
+    return [partial(launch.warm_up, *tensors) for launch, tensors in steps if launch.is_new(*tensors)]

@@ -8,14 +8,16 @@ one did.
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from copy import copy
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import pairwise
 from typing import Any
 
 import torch
 
-from ... import plans
+from ... import parallel_compile, plans
 from ...launches import Rooms, recorded
 from ...plans import LOG2_E, GradientRoom, Masks, PlanCache, device_guard, plan_key
 from . import configs, tuning
@@ -25,8 +27,9 @@ from .forward_overflow import MAX_FLAGS
 from .forward_schedule import TileSchedule, Tiling, tile_schedule
 from .forward_second_half import second_half_kernel
 from .forward_tiles import ForwardShape
-from .launch import Descriptor, Launch, Step, addressable, empty_addressable, is_addressable, run_in_order
+from .launch import Descriptor, Launch, Step, addressable, empty_addressable, is_addressable, run_in_order, warm_ups
 
+_Backward = DqWarpgroupBackward | SingleKernelBackward | TwoKernelBackward
 _PLANS: PlanCache[GluonHopperPlan] = PlanCache()
 
 
@@ -74,10 +77,11 @@ class GluonHopperPlan:
         self.factor = self.softmax_scale / of_scores.get("bend", 1.0)  # of scores in the softmax
         self.more: dict[str, bool] = {}  # fields of ForwardConfig: what else its forward stores
         self._with_more: dict[bool, Forward] = {}
-        self._backwards: dict[tuple[Any, ...], DqWarpgroupBackward | SingleKernelBackward | TwoKernelBackward] = {}
+        self._backwards: dict[tuple[Any, ...], _Backward] = {}
+        self._ahead: Future[None] | None = None
         as_like = not self.head_dim % 8 and not self.head_dim_v % 8 and all(map(_is_dense, (q, k, v)))
         # Allocates the same shape and order of dimensions.
-        self._new = torch.empty_like if as_like else empty_addressable
+        self._new: plans.Prepare = torch.empty_like if as_like else empty_addressable
         self.new_gradients = GradientRoom(q, k, v, self._new)
         chip = torch.cuda.get_device_properties(self.device)
         self.multiprocessors = chip.multi_processor_count
@@ -137,11 +141,30 @@ class GluonHopperPlan:
         if launches is None and not is_addressable(given.dout):
             return self.backward(*saved[:5], addressable(given.dout), *saved[6:])
         if launches is None:
-            shape = self.with_groups_split(self._splits_in_backward)
-            adding = DqWarpgroupBackward if shape._has_dq_warpgroup() else SingleKernelBackward
-            launches = self._backwards[key] = (TwoKernelBackward if two_kernels else adding)(shape, given)
+            launches = self._backwards[key] = self._backward_of(given, two_kernels)
+            if self._ahead is not None:
+                wait([self._ahead])
         with device_guard(self.device):
             return launches(given)
+
+    def compile_backward(self, *saved: torch.Tensor) -> None:
+        """Compile the kernels of the backward in a thread; saved: q, k, v, out and lse."""
+        if self.size == configs.HALVED or self.of_scores or torch.cuda.is_current_stream_capturing():
+            return
+        like = BackwardInputs(*map(_without_memory, (*saved, saved[3])))
+        self._ahead = parallel_compile.ahead(partial(self._backward_warm_ups, like))
+
+    def _backward_warm_ups(self, like: BackwardInputs) -> list[parallel_compile.WarmUp]:
+        torch.cuda.set_device(self.device)  # of the thread
+        plan, two_kernels = copy(self), self._only_two_kernels or torch.are_deterministic_algorithms_enabled()
+        plan._new = _without_memory
+        plan.new_gradients = GradientRoom(*like[:3], _without_memory)
+        return warm_ups(plan._backward_of(like, two_kernels).all_steps(like, plan.new_gradients(*like[:3]), Rooms()))
+
+    def _backward_of(self, given: BackwardInputs, two_kernels: bool) -> _Backward:
+        shape = self.with_groups_split(self._splits_in_backward)
+        adding = DqWarpgroupBackward if shape._has_dq_warpgroup() else SingleKernelBackward
+        return (TwoKernelBackward if two_kernels else adding)(shape, given)
 
     def with_groups_split(self, splits: int) -> GluonHopperPlan:
         """Return a plan that counts each part of a group of query heads as a group with a separate key head."""
@@ -167,6 +190,11 @@ class GluonHopperPlan:
     def new_out(self, q: torch.Tensor) -> torch.Tensor:
         """Return room for an output of these queries, with their order of dimensions."""
         return self._new(q) if self.head_dim == self.head_dim_v else empty_addressable(q[..., : self.head_dim_v])
+
+
+def _without_memory(x: torch.Tensor) -> torch.Tensor:
+    """Return a tensor like x without memory; empty_like would import sympy for it, which takes 2 s."""
+    return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
 
 
 def _is_dense(x: torch.Tensor) -> bool:
@@ -208,8 +236,8 @@ class Forward:
         strides = tuple(stride // 8 for stride in out.stride()[:3])
         rest: tuple[Any, ...] = (schedule.entries, _shape(plan, tiling, schedule), plan.factor * LOG2_E, strides)
         masked = plan.masked(tiles.block_n)
-        config = configs.forward_config(plan, tiles, masked=masked, split_kv=split_kv, **plan.more, **plan.of_scores)
-        config = replace(config, keeps_p=part is not None)
+        own = {"masked": masked, "split_kv": split_kv, "keeps_p": part is not None}
+        config = configs.forward_config(plan, tiles, **own, **plan.more, **plan.of_scores)
         grid = (programs, 1, 1)
         self._launch = Launch(forward_kernel, grid, plan.device, makers, (*rest, config))
         self._recompute = None
@@ -241,7 +269,8 @@ class Forward:
             return
         rooms, tensors = Rooms(), [x.detach() for x in given]  # a call may have one tensor twice
         steps = self._steps(rooms, *tensors)
-        run_in_order(steps)
+        trains = any(x.requires_grad for x in given[:3])
+        run_in_order(steps, partial(self._plan.compile_backward, *tensors[:5]) if trains else None)
         self._recorded = recorded(steps, tensors, rooms, self._plan.device)
 
     def _steps(self, rooms: Rooms, *tensors: torch.Tensor) -> list[Step]:
@@ -345,6 +374,9 @@ def _parts(plan: GluonHopperPlan, tiles: configs.ForwardTiles) -> list[Part]:
     most = tuning.number("kept_bytes") // kept_bytes
     fewest = -(-plan.n_heads // most) if most else plan.n_heads + 1
     found = [_divided(plan, whole, count) for count in range(fewest, min(fewest + 3, plan.n_heads + 1))]
+    at_once = tuning.number("kept_bytes") * whole.n_m // kept_bytes // plan.multiprocessors * plan.multiprocessors
+    if at_once and not (plan.causal or plan.window_size):
+        found.append(_in_rounds(plan, whole, at_once))
     time, parts = min(found, key=lambda division: division[0], default=(0.0, []))
     return parts if time <= tuning.number("kept_time") * schedule.time else []
 
@@ -352,16 +384,26 @@ def _parts(plan: GluonHopperPlan, tiles: configs.ForwardTiles) -> list[Part]:
 def _divided(plan: GluonHopperPlan, whole: Tiling, count: int) -> tuple[float, list[Part]]:
     """Return the time of so many parts of all heads, and the parts."""
     firsts = [plan.n_heads * part // count for part in range(count + 1)]
-    parts = [_part(plan, whole, first, end - first) for first, end in zip(firsts, firsts[1:], strict=False)]
+    parts = [_part(plan, whole, first, end - first) for first, end in pairwise(firsts)]
+    return sum(schedule.time for *_, schedule in parts), parts
+
+
+def _in_rounds(plan: GluonHopperPlan, whole: Tiling, at_once: int) -> tuple[float, list[Part]]:
+    """Return the time of parts that are whole rounds of tiles, whatever heads they are of, and the parts."""
+    cuts = [*range(0, len(whole), at_once), len(whole)]
+    tilings = [
+        (min(end - first, plan.multiprocessors), replace(whole, ends=(first, end))) for first, end in pairwise(cuts)
+    ]
+    parts = [(n, tiling, tile_schedule(tiling, n, False, plan.device)) for n, tiling in tilings]
     return sum(schedule.time for *_, schedule in parts), parts
 
 
 def _part(plan: GluonHopperPlan, whole: Tiling, first_head: int, heads: int) -> Part:
     """Return the part of so many of all heads, which take turns in groups as equal as can be."""
     groups = -(-heads // whole.heads_in_l2)
-    own = replace(whole, batch=1, num_heads=heads, heads_in_l2=-(-heads // groups))
+    own = replace(whole, batch=1, num_heads=heads, heads_in_l2=-(-heads // groups), first_head=first_head)
     programs = min(len(own), plan.multiprocessors)
-    return programs, own, tile_schedule(own, programs, False, plan.device, first_head)
+    return programs, own, tile_schedule(own, programs, False, plan.device)
 
 
 def _form(plan: GluonHopperPlan, bfloat16: bool) -> tuple[configs.ForwardTiles, bool]:

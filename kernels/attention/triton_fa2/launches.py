@@ -13,8 +13,8 @@ import triton
 from ... import launches
 from ...launches import INTERPRETED, Rooms
 from ...parallel_compile import compile_side_by_side
-from . import arguments
-from .arguments import CombineConfig, Config, PreprocessConfig
+from . import arguments, stored
+from .arguments import CombineConfig, Config, PreprocessConfig, WalkConfig
 from .backward import dkdv_kernel, dq_dkdv_kernel, dq_kernel
 from .backward_few_queries import few_queries_kernel
 from .combine import combine_gradients, combine_outputs
@@ -83,14 +83,13 @@ class Launches:
             return
         delta = self._empty_rows(torch.float32)
         qt, dot, kt, vt = self._empty_copies(q, q, k, v) if problem.copied else (q, dout, k, v)
-        stored = bool(problem.tiles("stored_scores"))
-        if problem.copied or stored or problem.has_dq_dkdv:
+        if problem.copied or problem.stores_scores or problem.has_dq_dkdv:
             every = arguments.PreprocessTensors(q, dout, out, k, v, qt, dot, kt, vt, delta)
             self._preprocess("qdkv" if problem.copied else "", every, delta=True)
         if problem.precision == "bf16x6":
             q, k, v, dout = qt, kt, vt, dot
         scales = problem.scales
-        if stored:
+        if problem.stores_scores:
             self._stored(arguments.StoredTensors(q, k, v, dout, *gradients, lse, delta, None, None, None))
             return
         if problem.has_dq_dkdv:
@@ -230,16 +229,17 @@ class Launches:
 
     def _stored(self, tensors: arguments.StoredTensors) -> None:
         """List the backward that stores P and dS, part after part."""
-        problem, size = self.problem, self.problem.dtype.itemsize
+        problem = self.problem
+        planes = BF16_PARTS.value if problem.precision == "bf16x6" else 1
         heads, group, rows, length = problem.heads("dq"), problem.group, problem.seqlen_q, problem.seqlen_k
-        todo = list(parts(heads, group, length, 2 * size * group * rows))
+        todo = list(parts(heads, group, length, 4 * planes * group * rows, stored.MOST_BYTES * min(planes, 2)))
         heads, keys = todo[0][1], todo[0][3]
         pitch = triton.cdiv(keys, STEP.value) * STEP.value
-        shapes = (heads, rows, pitch), (heads, rows, pitch), (heads if keys < length else 0, rows, problem.head_dim)
-        types = problem.dtype, problem.dtype, torch.float32
-        rooms = (torch.empty(x, dtype=dtype, device="meta") for x, dtype in zip(shapes, types, strict=True))
-        stored = arguments.StoredTensors(*tensors[:9], *map(self.rooms.note, rooms))
-        config, across = Config(**problem.common), triton.cdiv(problem.head_dim, WIDTH.value)
+        scores = [torch.empty((heads * planes, rows, pitch), dtype=tensors.q.dtype, device="meta") for _ in range(2)]
+        sums = torch.empty((heads if keys < length else 0, rows, problem.head_dim), device="meta")
+        of_parts = arguments.StoredTensors(*tensors[:9], *map(self.rooms.note, (*scores, sums)))
+        config = WalkConfig(**problem.common, **problem.precisions)
+        across = triton.cdiv(problem.head_dim, min(WIDTH.value, problem.block_d))
         of_scores, of_keys, of_rows = (problem.tiles(f"stored_{name}")[0] for name in ("scores", "dkdv", "dq"))
         for first, heads, start, stop in todo:
             scalars = (problem.num_heads, group, first, *problem.extent, start, stop, pitch, *problem.scales)
@@ -249,7 +249,7 @@ class Launches:
                 (stored_dkdv_kernel, of_keys, 2 * across * heads // group * triton.cdiv(stop - start, of_keys.block_n)),
                 (stored_dq_kernel, of_rows, across * heads * triton.cdiv(rows, of_rows.block_m)),
             ):
-                self._run(KernelCall(kernel, stored, scalars, config, [tile], _exactly(programs)))
+                self._run(KernelCall(kernel, of_parts, scalars, config, [tile], _exactly(programs)))
 
     def _combine(
         self, kernel: Any, tensors: Any, results: tuple[torch.Tensor, ...], *splits: Split, store_lse: bool = False

@@ -26,6 +26,7 @@ FEW_KEYS = 144  # keys that one program holds, with their values, in shared memo
 WINDOW_ROWS, WINDOW_KEYS = 64, 256  # rows of a tile, and the keys in their window that one program holds
 FEW_QUERIES = 32  # from more on, a program walks over FEW_KEYS at most in the backward: longer walks were not timed
 MOST_QUERIES_A_KEY = 8  # up to which one launch computes all gradients; else few programs walk long for dk and dv
+MOST_STORED = 16384  # queries of all heads that share keys, up to which P and dS of enough keys fit in a part of bf16x6
 ONE_LOOP = 8  # rows or keys a multiprocessor up to which a walk is one masked loop, see forward.py
 ROOM = 1.025  # length of a 16-bit forward's split over the average share of a place
 _INTERPRETED_CHIP = ("sm_86", 4, 1 << 25)  # tables, multiprocessors, L2 bytes; few multiprocessors make for large tiles
@@ -167,6 +168,12 @@ class TritonProblem:
         """Whether dq, dk and dv come from one launch of backward.py's kernels."""
         balanced = self.seqlen_q <= MOST_QUERIES_A_KEY * self.seqlen_k
         return self.group == 1 and balanced and bool(self.tiles("dq_dkdv"))
+
+    @cached_property
+    def stores_scores(self) -> bool:
+        """Whether the backward stores P and dS, by stored.py: in bf16x6 where walks took longer."""
+        fits = self.precision != "bf16x6" or (not self.window_size and self.group * self.seqlen_q <= MOST_STORED)
+        return fits and bool(self.tiles("stored_scores"))
 
     @cached_property
     def forward_split(self) -> Split | None:

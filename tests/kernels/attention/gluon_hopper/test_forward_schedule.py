@@ -41,7 +41,7 @@ def test_short_causal_heads_are_dealt_eight_at_a_time_the_longest_tiles_first() 
     others = ((64, 512, 512, True, False, 6), (128, 512, 513, True, False, 6), (128, 512, 512, True, False, 5))
     assert not any(tuning.heads_dealt_together(*other) for other in others)
     tiling = Tiling(1, 5, 200, 200, 128, 64, causal=True, window=0, heads_in_l2=3, heads_together=1)
-    assert list(tiling.tiles()) == [(1, 0), (0, 0), (1, 1), (0, 1), *((m, head) for m in (1, 0) for head in (2, 3, 4))]
+    assert tiling.tiles() == ([1, 0, 1, 0, 1, 1, 1, 0, 0, 0], [0, 0, 1, 1, 2, 3, 4, 2, 3, 4])
 
 
 def test_the_last_heads_that_are_dealt_are_as_many_as_the_l2_holds() -> None:
