@@ -19,11 +19,11 @@ from .decode.triton_decode import MAX_SEQLEN_Q, decode
 from .decode.triton_decode.cache import SKIPPED
 from .features import Features, SequenceBounds
 from .lse import natural
+from .page_copies import copy_kernel, launch_of, new_rows
 from .plans import Masks, device_guard
 
 FEW = 8
 _BLOCK = 4096  # numbers that a program copies at a time
-_PROGRAMS = 8192  # of the copy, where there are so many rows
 Starts = tuple[torch.Tensor, torch.Tensor]  # of q and of k, int32 (sequences + 1,)
 Pages = tuple[torch.Tensor, torch.Tensor]  # k and v: (pages, page_size, heads, width), each page contiguous
 
@@ -68,32 +68,16 @@ def put_kernel(few_out, out, starts_q, NUMBERS: tl.constexpr, WIDTH: tl.constexp
         tl.store(out + row.to(tl.int64) * NUMBERS + at, x, mask=at < NUMBERS)
 
 
-@triton.jit
-def copy_kernel(k, v, rows_k, rows_v, table, ends, entries, k_b, v_b, last_page, PAGE: tl.constexpr,
-                NUMBERS: tl.constexpr, NUMBERS_V: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr):  # fmt: skip
-    """Copy a sequence's rows of k and v, of so many numbers each, from their pages; its programs take them in turn."""
-    own = tl.program_id(0)
-    first = own * entries * PAGE
-    keys = tl.load(ends + own) - first
-    columns = tl.arange(0, COLUMNS)
-    for start in range(tl.program_id(1) * ROWS, keys, tl.num_programs(1) * ROWS):
-        at = start + tl.arange(0, ROWS)
-        pages = tl.load(table + own * entries + at // PAGE, mask=at < keys, other=0)
-        pages = tl.minimum(tl.maximum(pages, 0), last_page).to(tl.int64)[:, None]
-        inside, to = (at % PAGE)[:, None], (first + at).to(tl.int64)[:, None]
-        mask = (at < keys)[:, None] & (columns < NUMBERS)[None, :]
-        x = tl.load(k + pages * k_b + inside * NUMBERS + columns[None, :], mask=mask)
-        tl.store(rows_k + to * NUMBERS + columns[None, :], x, mask=mask)
-        mask = (at < keys)[:, None] & (columns < NUMBERS_V)[None, :]
-        x = tl.load(v + pages * v_b + inside * NUMBERS_V + columns[None, :], mask=mask)
-        tl.store(rows_v + to * NUMBERS_V + columns[None, :], x, mask=mask)
+def on_hopper(q: torch.Tensor, pages: Pages, table: torch.Tensor, sequences: int, masks: Masks) -> bool:
+    """Return whether gluon_hopper computes so many sequences with many queries."""
+    room = table.numel() * pages[0].shape[1]
+    k, v = (x[0, :1].expand(room, -1, -1).transpose(0, 1)[None] for x in pages)  # sizes as if copied
+    return routes.packed_names(q.transpose(0, 1)[None], k, v, sequences, masks)["forward"] == "gluon_hopper"
 
 
 def reads(q: torch.Tensor, pages: Pages, table: torch.Tensor, sequences: int, masks: Masks) -> bool:
     """Return whether the kernel for so many sequences with many queries loads pages where they lie."""
-    room = table.numel() * pages[0].shape[1]
-    k, v = (x[0, :1].expand(room, -1, -1).transpose(0, 1)[None] for x in pages)  # sizes as if copied
-    if routes.packed_names(q.transpose(0, 1)[None], k, v, sequences, masks)["forward"] != "gluon_hopper":
+    if not on_hopper(q, pages, table, sequences, masks):
         return False
     from .attention.gluon_hopper.packed import takes_pages
 
@@ -122,7 +106,7 @@ def few_of(total: int, sequences: int, longest: int) -> int:
 def copied(q: torch.Tensor, pages: Pages, starts: Starts, table: torch.Tensor) -> tuple[Pages, Starts]:
     """Return the keys and values in use as rows, and where sequences begin and end in them."""
     found, _ = _divided(q, starts, table.shape[1] * pages[0].shape[1], 0)
-    return _copied(pages, table, found[3]), (found[2], found[3])
+    return _copied(pages, starts, table, 0), (found[2], found[3])
 
 
 def attend(
@@ -143,17 +127,16 @@ def attend(
     sequences = len(starts[0]) - 1
     mixed = not return_lse and is_mixed(q, sequences, longest[0])
     few = few_of(len(q), sequences, longest[0]) if mixed else 0
-    found, few_q = _divided(q, starts, table.shape[1] * k.shape[1], few)
-    table = table.int()
+    table = table.int().contiguous()
     if longest[0] <= few:
         out = q.new_zeros(*q.shape[:2], v.shape[3])  # zeros in rows of no sequence
     else:
-        bounds = SequenceBounds(found[1], starts[0][1:], found[2], found[3], longest[0], longest[1], packed=True)
-        out, lse = _attend_to_pages(q, pages, table, bounds, masks)
+        out, lse = _attend_to_pages(q, pages, starts, longest, table, masks, few)
         if return_lse:
             return out, natural(lse)[0]
         out = out.contiguous()
     if few:
+        found, few_q = _divided(q, starts, table.shape[1] * k.shape[1], few)
         options: dict[str, Any] = {"causal": causal, "window_size": window_size, "softmax_scale": scale}
         decoded: Any = decode(few_q.transpose(1, 2), k, v, cache_seqlens=found[0], page_table=table, **options)
         numbers = out.shape[1] * out.shape[2]
@@ -174,40 +157,40 @@ def _divided(q: torch.Tensor, starts: Starts, room: int, few: int) -> tuple[torc
     return found, few_q
 
 
-def _copied(pages: Pages, table: torch.Tensor, ends: torch.Tensor) -> Pages:
+def _copied(pages: Pages, starts: Starts, table: torch.Tensor, few: int) -> Pages:
+    """Return the pages as rows, of sequences with more than `few` queries."""
     k, v = pages
-    sequences, room = len(table), table.shape[1] * k.shape[1]
-    rows_k, rows_v = (x.new_empty(sequences * room, *x.shape[2:]) for x in pages)
-    numbers = [x.shape[2] * x.shape[3] for x in pages]
-    columns = triton.next_power_of_2(max(numbers))
-    rows = max(1, _BLOCK // columns)
-    if sequences and room:
-        grid = sequences, max(1, min(triton.cdiv(room, rows), _PROGRAMS // sequences))
+    sequences, entries = table.shape
+    rows_k, rows_v = (new_rows(x, sequences, entries) for x in pages)
+    if len(rows_k):
+        grid, rest = launch_of(k, v, sequences, entries, few, pdl=False)
+        ends = (end for first in starts for end in (first, first[1:]))
         with device_guard(k.device):
-            copy_kernel[grid](
-                *(k, v, rows_k, rows_v, table.contiguous(), ends, table.shape[1], k.stride(0), v.stride(0), len(k) - 1),
-                *(k.shape[1], *numbers, columns, rows),
-            )
+            copy_kernel[grid](k, v, rows_k, rows_v, table.contiguous(), *ends, *rest)
     return rows_k, rows_v
 
 
 def _attend_to_pages(
-    q: torch.Tensor, pages: Pages, table: torch.Tensor, bounds: SequenceBounds, masks: Masks
+    q: torch.Tensor,
+    pages: Pages,
+    starts: Starts,
+    longest: tuple[int, int],
+    table: torch.Tensor,
+    masks: Masks,
+    few: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return out and the base-2 logsumexp by the kernels that the longer sequences would take alone."""
-    long = -(-len(q) // bounds.longest_q)
-    options: dict[str, Any] = {}
-    if reads(q, pages, table, long, masks):
-        k, v = (x.transpose(1, 2) for x in pages)
-        options = {"table": table, "long": long}
-    else:
-        k, v = (x.transpose(0, 1)[None] for x in _copied(pages, table, bounds.ends_k))
-    packed = q.transpose(0, 1)[None], k, v
-    if options or routes.packed_names(*packed, long, masks)["forward"] == "gluon_hopper":
+    """Return out and the base-2 logsumexp of sequences with more than `few` queries."""
+    long = -(-len(q) // longest[0])
+    if on_hopper(q, pages, table, long, masks):
         from .attention.gluon_hopper.packed import PackedCall
 
-        call: Any = PackedCall(bounds, *masks, **options)
+        ends = (x for first in starts for x in (first[:-1], first[1:]))
+        call: Any = PackedCall(SequenceBounds(*ends, *longest, packed=True), *masks, table=table, long=long, few=few)
+        k, v = (x.transpose(1, 2) for x in pages)
     else:
+        found, _ = _divided(q, starts, table.shape[1] * pages[0].shape[1], few)
+        bounds = SequenceBounds(found[1], starts[0][1:], found[2], found[3], *longest, packed=True)
         call = FeatureCall(Features(), *masks, "ieee", bounds)
-    out, lse = call.forward(*packed)
+        k, v = (x.transpose(0, 1)[None] for x in _copied(pages, starts, table, few))
+    out, lse = call.forward(q.transpose(0, 1)[None], k, v)
     return out[0].transpose(0, 1), lse

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ...features import SequenceBounds
+from ...page_copies import copy_kernel, launch_of, new_rows
 from ...plans import LOG2_E, Masks, PlanCache, Prepare, Tensors, device_guard, plan_key
 from . import configs, tuning
 from .backward import backward_kernel
@@ -22,7 +23,7 @@ from .launch import Descriptor, Launch, addressable, is_addressable, run_in_orde
 from .packed_backward import packed_finish_kernel, packed_prepare_kernel
 from .packed_tiles import TileListConfig, constants_of, list_grid, list_length, list_tiles_kernel, most_tiles
 
-LEAST_PAGE = 64  # keys: boxes of 16 rows take 1.4 to 2 times as long as contiguous keys, a copy 1.04 to 1.19
+LEAST_PAGE = 64  # keys of a page that is not copied: boxes of 16 rows take 1.4 to 2 times as long as contiguous keys
 _LAUNCHES: PlanCache[PackedForward | PackedBackward] = PlanCache()
 
 
@@ -31,20 +32,22 @@ class PackedCall:
 
     `configs.takes_packed` says which head_dims there are; the forward has 256 too. The scale must be positive and there
     must be a sequence. With a `table`, int32 (sequences, pages of a sequence), k and v are (pages, heads, page_size,
-    head_dim) that `takes_pages`; bounds are those of rows in which every sequence has room for all its pages, about
-    `long` sequences have tiles, and there is no backward.
+    head_dim), each page contiguous; only the lengths of keys are read off the bounds, sequences with up to `few`
+    queries are left out, about `long` have tiles, and there is no backward.
     """
 
     prepare: Prepare | None = None
 
     def __init__(
-        self, bounds: SequenceBounds, *masks: *Masks, table: torch.Tensor | None = None, long: int = 0
+        self, bounds: SequenceBounds, *masks: *Masks, table: torch.Tensor | None = None, long: int = 0, few: int = 0
     ) -> None:
         starts_q, ends_q, starts_k, ends_k = (x.contiguous() for x in bounds[:4])
         self._bounds = SequenceBounds(starts_q, ends_q, starts_k, ends_k, *bounds[4:])
         self._masks, self._table = masks, None if table is None else table.contiguous()
         alignments = tuple((x.dtype, x.data_ptr() & 15) for x in self._bounds[:4])
-        of_pages = None if table is None else (long, long * (1 << max(1, bounds.longest_k - 1).bit_length()))
+        of_pages = None
+        if table is not None:
+            of_pages = (long, long * (1 << max(1, bounds.longest_k - 1).bit_length()), table.shape[1], few)
         self._key = (len(bounds.starts_q), tuning.packed_length(bounds.longest_q), *alignments, *self._masks, of_pages)
 
     def output(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -78,7 +81,7 @@ class PackedCall:
 
 
 def takes_pages(k: torch.Tensor, v: torch.Tensor) -> bool:
-    """Return whether the forward loads pages (pages, heads, page_size, head_dim) where they lie."""
+    """Return whether the forward loads pages (pages, heads, page_size, head_dim) where they lie, uncopied."""
     size = k.shape[2]
     return LEAST_PAGE <= size == 1 << size.bit_length() - 1 and is_addressable(k) and is_addressable(v)
 
@@ -86,16 +89,19 @@ def takes_pages(k: torch.Tensor, v: torch.Tensor) -> bool:
 class TileList:
     """Launches the kernel that lists the tiles of `rows` queries, or keys, of packed sequences.
 
-    `blocks`: up to how many blocks of `step` queries a table of them has; 0: there is none.
+    `blocks`: up to how many blocks of `step` queries a table of them has; 0: there is none. `room` and `few` are those
+    of `list_tiles_kernel`.
     """
 
-    def __init__(self, shape: PackedShape, rows: int, step: int, blocks: int = 0) -> None:
+    def __init__(
+        self, shape: PackedShape, rows: int, step: int, blocks: int = 0, room: int = 0, few: int = -1
+    ) -> None:
         of_keys = blocks > 0
         self.most = most_tiles(shape.total_k if of_keys else shape.total_q, shape.sequences, rows)
         self.table = list_length(self.most)
         self._length = list_length(self.most, blocks)
         rest = (
-            *(shape.sequences, shape.total_q, shape.total_k, self.most, shape.multiprocessors),
+            *(shape.sequences, shape.total_q, shape.total_k, room, few, self.most, shape.multiprocessors),
             tuning.packed_rows_in_l2(shape.size),
             TileListConfig(
                 *(rows, step, of_keys, shape.causal and not shape.window_size), *constants_of(shape.sequences), pdl=True
@@ -126,23 +132,31 @@ class PackedShape:
 class PackedForward:
     """Computes the output and the base-2 logsumexp of packed tensors with the shapes and strides of these.
 
-    k and v are pages with `pages`: about how many sequences have tiles, and how many keys these have.
+    k and v are pages with `pages`: about how many sequences have tiles, how many keys these have, how many pages a
+    sequence has room for, and up to how many queries it is left out.
     """
 
     def __init__(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: SequenceBounds, masks: Masks, pages: Any = None
     ) -> None:
-        shape = PackedShape(q, k, len(bounds.starts_q), masks)
-        long, total_k = pages or (shape.sequences, shape.total_k)
+        page_size, sequences = k.shape[2] if pages else 0, len(bounds.starts_q)
+        long, total_k, entries, few = pages or (sequences, k.shape[2], 0, -1)
+        self._copy = None
+        if pages and not takes_pages(k, v):
+            grid, rest = launch_of(*(x.transpose(1, 2) for x in (k, v)), sequences, entries, few, pdl=True)
+            self._copy = Launch(copy_kernel, grid, q.device, (None,) * 9, rest, pdl=True)
+            self._room = sequences, entries
+            k, v = map(self._new_rows, (k, v))
+        shape = PackedShape(q, k, sequences, masks)
         length = tuning.packed_length(bounds.longest_q)
         tiles = tuning.packed_forward_tiles(shape.size, length, shape.causal, shape.window_size > 0)
         tile_rows = configs.ROWS * tiles.consumers
-        self._tiles = TileList(shape, tile_rows, tiles.block_n)
+        self._tiles = TileList(shape, tile_rows, tiles.block_n, room=entries * page_size, few=few)
         programs = min(self._tiles.most * shape.num_heads, shape.multiprocessors)
         tiles_of_head = most_tiles(shape.total_q, long, tile_rows)
         in_l2 = tuning.heads_in_l2(total_k, shape.size, shape.group_size, shape.num_heads, tiles_of_head, programs)
         rows, keys = ([1, 1, n, shape.size] for n in (configs.ROWS, tiles.block_n))
-        page_size = k.shape[2] if pages else 0
+        page_size = 0 if self._copy else page_size
         if 0 < page_size < tiles.block_n:
             keys = [1, 1, page_size, configs.BOX_COLUMNS]
         makers = (*map(Descriptor, (q, k, v), (rows, keys, keys)), *(None,) * 9)
@@ -171,10 +185,18 @@ class PackedForward:
         out = _packed_like(q)
         lse = q.new_empty(q.shape[:3], dtype=torch.float32)
         listed = self._tiles.room(q)
-        listing = (self._tiles.launch, (listed, *bounds[:4]))
+        steps = [(self._tiles.launch, (listed, *bounds[:4]))]
+        if self._copy:
+            rows = tuple(map(self._new_rows, (k, v)))
+            steps.append((self._copy, (k, v, *rows, table, *bounds[:4])))
+            k, v = rows
         unused = out, lse, lse, lse, lse, lse if table is None else table
-        run_in_order([listing, (self._launch, (q, k, v, out, lse, *unused, listed))])
+        run_in_order([*steps, (self._launch, (q, k, v, out, lse, *unused, listed))])
         return out, lse
+
+    def _new_rows(self, pages: torch.Tensor) -> torch.Tensor:
+        """Return room for copied pages (pages, heads, page_size, head_dim) as (1, heads, rows, head_dim)."""
+        return new_rows(pages.transpose(1, 2), *self._room).transpose(0, 1)[None]
 
 
 class PackedBackward:

@@ -40,18 +40,20 @@ def bounds_of(lengths_q: list[int], lengths_k: list[int], device: str) -> Sequen
 
 
 def listed(
-    lengths_q: list[int], lengths_k: list[int], rows: int, step: int, of_keys: bool, causal: bool
+    lengths_q: list[int], lengths_k: list[int], rows: int, step: int, of_keys: bool, causal: bool, room: int, few: int
 ) -> list[tuple[int, ...]]:
     """The entries of a list of tiles, from the definition: element by element."""
-    own_length = lengths_k if of_keys else lengths_q
-    sequences = list(zip(lengths_q, lengths_k, own_length, strict=True))
+    seen = [(q, k) if q > few else (0, 0) for q, k in zip(lengths_q, lengths_k, strict=True)]
+    sequences = [(q, k, k if of_keys else q) for q, k in seen]
     sequences.append((0, REST, REST) if of_keys else (REST, 0, REST))
     entries, first_q, first_k, steps = [], 0, 0, 0
     for i, (seqlen_q, seqlen_k, own) in enumerate(sequences):
         behind = i == len(lengths_q)
+        first_k = i * room if room else first_k
         firsts = (0 if behind and of_keys else first_q, 0 if behind and not of_keys else first_k)
         entries += [(m, *firsts, seqlen_q, seqlen_k, steps) for m in range(-(-own // rows))]
-        first_q, first_k, steps = first_q + seqlen_q, first_k + seqlen_k, steps - (-seqlen_q // step)
+        first_q += REST if behind else lengths_q[i]
+        first_k, steps = first_k + seqlen_k, steps - (-seqlen_q // step)
 
     def blocks_seen(entry: tuple[int, ...]) -> int:
         m, _, _, seqlen_q, seqlen_k, _ = entry
@@ -65,20 +67,20 @@ def listed(
     return sorted(entries, key=blocks_seen)
 
 
-@pytest.mark.parametrize("of_keys", [False, True])
+@pytest.mark.parametrize(("of_keys", "spaces", "few"), [(False, 0, -1), (True, 0, -1), (False, 64, 8)])
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize(("rows", "step"), [(8, 16), (16, 8)])
-def test_tiles_are_listed_by_how_many_blocks_each_sees(of_keys, causal, rows, step, device) -> None:
+def test_tiles_are_listed_by_how_many_blocks_each_sees(of_keys, spaces, few, causal, rows, step, device) -> None:
     lengths_q, lengths_k = [37, 0, 5, 50, 8, 70], [37, 20, 0, 61, 3, 30]
     bounds = bounds_of(lengths_q, lengths_k, device)
     total_q, total_k = sum(lengths_q) + REST, sum(lengths_k) + REST
     most, blocks = most_tiles(total_k if of_keys else total_q, len(lengths_q), rows), most_tiles(total_q, 6, step)
     room = torch.zeros(list_length(most, blocks), dtype=torch.int32, device=device)
-    sizes = (len(lengths_q), total_q, total_k, most, 3, 1 << 20)
+    sizes = (len(lengths_q), total_q, total_k, spaces, few, most, 3, 1 << 20)
     config = TileListConfig(rows, step, of_keys, causal, 4, 4)  # several rounds of tiles and of sequences
     list_tiles_kernel[(len(lengths_q) + 1, 2)](room, *bounds[:4], *sizes, Constants(config))
     tiles, table = room[: list_length(most)].view(1 + most, -1), room[list_length(most) :].view(1 + blocks, 2)
-    expected = listed(lengths_q, lengths_k, rows, step, of_keys, causal)
+    expected = listed(lengths_q, lengths_k, rows, step, of_keys, causal, spaces, few)
     assert tiles[0, 0] == len(expected)
     assert [tuple(entry[:6]) for entry in tiles[1 : 1 + len(expected)].tolist()] == expected
     if of_keys:
@@ -93,7 +95,7 @@ def test_more_heads_are_taken_together_the_less_work_a_head_has_beside_its_longe
     bounds, total = bounds_of(lengths, lengths, device), sum(lengths)
     most = most_tiles(total, len(lengths), 8)
     room = torch.zeros(list_length(most, most), dtype=torch.int32, device=device)
-    sizes = (len(lengths), total, total, most, 24, rows_in_l2)
+    sizes = (len(lengths), total, total, 0, -1, most, 24, rows_in_l2)
     config = TileListConfig(8, 8, of_keys, True, 8, 16)
     list_tiles_kernel[(len(lengths) + 1, 1)](room, *bounds[:4], *sizes, Constants(config))
     assert room[1] == expected
@@ -139,7 +141,7 @@ def test_delta_and_dq_have_whole_blocks_of_every_sequence(block_m, head_dim, blo
 
 def launches_of(kind: Any, head_dim: int, mask: tuple[bool, int], page: int = 0) -> list[tuple[Any, ...]]:
     """What the launches of packed sequences are made of, by a host that cannot read where sequences begin."""
-    named: Any = {"pages": (4, 600)} if page else {}
+    named: Any = {"pages": (4, 600, 600 // page, 1)} if page else {}
     made: list[tuple[Any, ...]] = []
     q, k = (torch.zeros(1, heads, sum(x) + REST, head_dim) for heads, x in ((2, LENGTHS[0]), (1, LENGTHS[1])))
     k = torch.zeros(7, 1, page, head_dim) if page else k
@@ -154,7 +156,7 @@ def launches_of(kind: Any, head_dim: int, mask: tuple[bool, int], page: int = 0)
 
 def table_of(rows: int, step: int, of_keys: bool, causal: bool) -> torch.Tensor:
     """A list of tiles as kernels are given it."""
-    entries = [(*entry, 0, 0) for entry in listed(*LENGTHS, rows, step, of_keys, causal)]
+    entries = [(*entry, 0, 0) for entry in listed(*LENGTHS, rows, step, of_keys, causal, 0, -1)]
     return torch.tensor([(len(entries), 2, *[0] * 6), *entries])
 
 
@@ -165,7 +167,7 @@ in_masks = pytest.mark.parametrize("mask", [(True, 0), (False, 0), (True, 70)])
 @in_masks
 @pytest.mark.parametrize(("head_dim", "page"), [(64, 0), (128, 0), (256, 0), (64, 16), (128, 64), (128, 256)])
 def test_no_order_of_the_partitions_breaks_a_rule_of_the_forward(head_dim, page, mask) -> None:
-    _, (_, grid, _, makers, rest) = launches_of(PackedForward, head_dim, mask, page)
+    *_, (_, grid, _, makers, rest) = launches_of(PackedForward, head_dim, mask, page)
     config = rest[-1]
     table = table_of(configs.ROWS * config.consumers, config.block_n, False, mask == (True, 0))
     for number, seed in itertools.product(range(grid[0]), range(2)):
