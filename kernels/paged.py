@@ -15,11 +15,12 @@ import triton.language as tl
 
 from . import routes
 from .attention.triton_fa2.features.call import FeatureCall
+from .constants import Constants
 from .decode.triton_decode import MAX_SEQLEN_Q, decode
 from .decode.triton_decode.cache import SKIPPED
 from .features import Features, SequenceBounds
 from .lse import natural
-from .page_copies import copy_kernel, launch_of, new_rows
+from .page_copies import copy_kernel, launch_of
 from .plans import Masks, device_guard
 
 FEW = 8
@@ -159,25 +160,16 @@ def _divided(q: torch.Tensor, starts: Starts, room: int, few: int) -> tuple[torc
 
 def _copied(pages: Pages, starts: Starts, table: torch.Tensor, few: int) -> Pages:
     """Return the pages as rows, of sequences with more than `few` queries."""
-    k, v = pages
-    sequences, entries = table.shape
-    rows_k, rows_v = (new_rows(x, sequences, entries) for x in pages)
+    rows_k, rows_v = (x.new_empty(table.numel() * x.shape[1], *x.shape[2:]) for x in pages)
     if len(rows_k):
-        grid, rest = launch_of(k, v, sequences, entries, few, pdl=False)
-        ends = (end for first in starts for end in (first, first[1:]))
-        with device_guard(k.device):
-            copy_kernel[grid](k, v, rows_k, rows_v, table.contiguous(), *ends, *rest)
+        grid, scalars, config = launch_of(*pages, table.shape, few, pdl=False)
+        with device_guard(rows_k.device):
+            copy_kernel[grid](*pages, rows_k, rows_v, table.contiguous(), *starts, *scalars, Constants(config))
     return rows_k, rows_v
 
 
 def _attend_to_pages(
-    q: torch.Tensor,
-    pages: Pages,
-    starts: Starts,
-    longest: tuple[int, int],
-    table: torch.Tensor,
-    masks: Masks,
-    few: int,
+    q: torch.Tensor, pages: Pages, starts: Starts, longest: tuple[int, int], table: torch.Tensor, masks: Masks, few: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return out and the base-2 logsumexp of sequences with more than `few` queries."""
     long = -(-len(q) // longest[0])

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ...features import SequenceBounds
-from ...page_copies import copy_kernel, launch_of, new_rows
+from ...page_copies import copy_kernel, launch_of
 from ...plans import LOG2_E, Masks, PlanCache, Prepare, Tensors, device_guard, plan_key
 from . import configs, tuning
 from .backward import backward_kernel
@@ -93,9 +93,7 @@ class TileList:
     of `list_tiles_kernel`.
     """
 
-    def __init__(
-        self, shape: PackedShape, rows: int, step: int, blocks: int = 0, room: int = 0, few: int = -1
-    ) -> None:
+    def __init__(self, shape: PackedShape, rows: int, step: int, blocks: int = 0, room: int = 0, few: int = -1) -> None:
         of_keys = blocks > 0
         self.most = most_tiles(shape.total_k if of_keys else shape.total_q, shape.sequences, rows)
         self.table = list_length(self.most)
@@ -143,9 +141,9 @@ class PackedForward:
         long, total_k, entries, few = pages or (sequences, k.shape[2], 0, -1)
         self._copy = None
         if pages and not takes_pages(k, v):
-            grid, rest = launch_of(*(x.transpose(1, 2) for x in (k, v)), sequences, entries, few, pdl=True)
-            self._copy = Launch(copy_kernel, grid, q.device, (None,) * 9, rest, pdl=True)
-            self._room = sequences, entries
+            self._room = sequences * entries * page_size
+            grid, *rest = launch_of(k.transpose(1, 2), v.transpose(1, 2), (sequences, entries), few, pdl=True)
+            self._copy = Launch(copy_kernel, grid, q.device, (None,) * 7, (*rest[0], rest[1]), pdl=True)
             k, v = map(self._new_rows, (k, v))
         shape = PackedShape(q, k, sequences, masks)
         length = tuning.packed_length(bounds.longest_q)
@@ -188,15 +186,14 @@ class PackedForward:
         steps = [(self._tiles.launch, (listed, *bounds[:4]))]
         if self._copy:
             rows = tuple(map(self._new_rows, (k, v)))
-            steps.append((self._copy, (k, v, *rows, table, *bounds[:4])))
+            steps.append((self._copy, (k, v, *rows, table, bounds.starts_q, bounds.starts_k)))
             k, v = rows
         unused = out, lse, lse, lse, lse, lse if table is None else table
         run_in_order([*steps, (self._launch, (q, k, v, out, lse, *unused, listed))])
         return out, lse
 
     def _new_rows(self, pages: torch.Tensor) -> torch.Tensor:
-        """Return room for copied pages (pages, heads, page_size, head_dim) as (1, heads, rows, head_dim)."""
-        return new_rows(pages.transpose(1, 2), *self._room).transpose(0, 1)[None]
+        return pages.new_empty(self._room, pages.shape[1], pages.shape[3]).transpose(0, 1)[None]
 
 
 class PackedBackward:

@@ -52,7 +52,9 @@ class TileListConfig:
     pdl: bool = False  # the next kernel may begin before this one has ended
 
 
-@triton.jit(do_not_specialize=["sequences", "total_q", "total_k", "room", "few", "most", "multiprocessors", "rows_in_l2"])
+@triton.jit(
+    do_not_specialize=["sequences", "total_q", "total_k", "room", "few", "most", "multiprocessors", "rows_in_l2"]
+)
 def list_tiles_kernel(tiles, starts_q, ends_q, starts_k, ends_k, sequences, total_q, total_k, room, few, most,
                       multiprocessors, rows_in_l2, CONFIG: tl.constexpr):  # fmt: skip
     """Write the list of tiles, of which there are up to `most`; CONFIG is a TileListConfig.
