@@ -171,8 +171,8 @@ def attention_varlen(
                 return _over_pages(q, (k, v), bounds, block_table, asked, given)
             if paged.takes(q, k, v):
                 mixed = plain and not asked and paged.is_mixed(q, sequences, max_seqlen_q)
-                alone = paged.reads if decided else paged.on_hopper
-                if mixed or (plain and alone(q, (k, v), block_table, sequences, masks)):
+                ways = paged.ways(q, (k, v), block_table, sequences, masks)
+                if mixed or (plain and ways[1 if decided else 0]):
                     return paged.attend(q, (k, v), (starts_q, starts_k), longest, block_table, masks, with_lse)
                 (k, v), of_k = paged.copied(q, (k, v), (starts_q, starts_k), block_table)
                 bounds = bounds._replace(starts_k=of_k[0], ends_k=of_k[1])

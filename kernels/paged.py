@@ -12,19 +12,19 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from . import routes
 from .attention.triton_fa2.features.call import FeatureCall
-from .constants import Constants
 from .decode.triton_decode import MAX_SEQLEN_Q, decode
 from .decode.triton_decode.cache import SKIPPED
 from .features import Features, SequenceBounds
 from .lse import natural
-from .page_copies import copy_kernel, launch_of
 from .plans import Masks, device_guard
 
 FEW = 8
 _BLOCK = 4096  # numbers that a program copies at a time
+_PROGRAMS = 8192  # of the copy, where there are so many rows
 Starts = tuple[torch.Tensor, torch.Tensor]  # of q and of k, int32 (sequences + 1,)
 Pages = tuple[torch.Tensor, torch.Tensor]  # k and v: (pages, page_size, heads, width), each page contiguous
 
@@ -69,20 +69,39 @@ def put_kernel(few_out, out, starts_q, NUMBERS: tl.constexpr, WIDTH: tl.constexp
         tl.store(out + row.to(tl.int64) * NUMBERS + at, x, mask=at < NUMBERS)
 
 
-def on_hopper(q: torch.Tensor, pages: Pages, table: torch.Tensor, sequences: int, masks: Masks) -> bool:
-    """Return whether gluon_hopper computes so many sequences with many queries."""
+@triton.jit(do_not_specialize=["entries", "last_page", "few"])
+def copy_kernel(x, to, table, starts_q, starts_k, entries, x_b, last_page, few, PAGE: tl.constexpr,
+                NUMBERS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, CHAINED: tl.constexpr):  # fmt: skip
+    """Copy rows of so many numbers of a sequence with more than `few` queries from its pages, ROWS at a time.
+
+    CHAINED: the next kernel, which needs none of them, may begin before this one has ended.
+    """
+    if CHAINED:
+        gdc_launch_dependents()
+    own = tl.program_id(0)
+    queries = tl.load(starts_q + own + 1) - tl.load(starts_q + own)
+    keys = tl.where(queries > few, tl.load(starts_k + own + 1) - tl.load(starts_k + own), 0)
+    columns = tl.arange(0, COLUMNS)[None, :]
+    for start in range(tl.program_id(1) * ROWS, keys, tl.num_programs(1) * ROWS):
+        at = start + tl.arange(0, ROWS)
+        pages = tl.load(table + own * entries + at // PAGE, mask=at < keys, other=0)
+        pages = tl.minimum(tl.maximum(pages, 0), last_page).to(tl.int64)[:, None]
+        mask = (at < keys)[:, None] & (columns < NUMBERS)
+        place = to + (own * entries * PAGE + at).to(tl.int64)[:, None] * NUMBERS + columns
+        tl.store(place, tl.load(x + pages * x_b + (at % PAGE)[:, None] * NUMBERS + columns, mask=mask), mask=mask)
+    if CHAINED:
+        gdc_wait()  # the second copy ends after the first
+
+
+def ways(q: torch.Tensor, pages: Pages, table: torch.Tensor, sequences: int, masks: Masks) -> tuple[bool, bool]:
+    """Return whether gluon_hopper computes so many sequences with many queries, and loads pages where they lie."""
     room = table.numel() * pages[0].shape[1]
     k, v = (x[0, :1].expand(room, -1, -1).transpose(0, 1)[None] for x in pages)  # sizes as if copied
-    return routes.packed_names(q.transpose(0, 1)[None], k, v, sequences, masks)["forward"] == "gluon_hopper"
-
-
-def reads(q: torch.Tensor, pages: Pages, table: torch.Tensor, sequences: int, masks: Masks) -> bool:
-    """Return whether the kernel for so many sequences with many queries loads pages where they lie."""
-    if not on_hopper(q, pages, table, sequences, masks):
-        return False
+    if routes.packed_names(q.transpose(0, 1)[None], k, v, sequences, masks)["forward"] != "gluon_hopper":
+        return False, False
     from .attention.gluon_hopper.packed import takes_pages
 
-    return takes_pages(*(x.transpose(1, 2) for x in pages))
+    return True, takes_pages(*(x.transpose(1, 2) for x in pages))
 
 
 def takes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
@@ -107,7 +126,7 @@ def few_of(total: int, sequences: int, longest: int) -> int:
 def copied(q: torch.Tensor, pages: Pages, starts: Starts, table: torch.Tensor) -> tuple[Pages, Starts]:
     """Return the keys and values in use as rows, and where sequences begin and end in them."""
     found, _ = _divided(q, starts, table.shape[1] * pages[0].shape[1], 0)
-    return _copied(pages, starts, table, 0), (found[2], found[3])
+    return _copied(pages, starts, table, 0, False), (found[2], found[3])
 
 
 def attend(
@@ -128,7 +147,7 @@ def attend(
     sequences = len(starts[0]) - 1
     mixed = not return_lse and is_mixed(q, sequences, longest[0])
     few = few_of(len(q), sequences, longest[0]) if mixed else 0
-    table = table.int().contiguous()
+    table = table.int()
     if longest[0] <= few:
         out = q.new_zeros(*q.shape[:2], v.shape[3])  # zeros in rows of no sequence
     else:
@@ -158,31 +177,47 @@ def _divided(q: torch.Tensor, starts: Starts, room: int, few: int) -> tuple[torc
     return found, few_q
 
 
-def _copied(pages: Pages, starts: Starts, table: torch.Tensor, few: int) -> Pages:
-    """Return the pages as rows, of sequences with more than `few` queries."""
-    rows_k, rows_v = (x.new_empty(table.numel() * x.shape[1], *x.shape[2:]) for x in pages)
-    if len(rows_k):
-        grid, scalars, config = launch_of(*pages, table.shape, few, pdl=False)
-        with device_guard(rows_k.device):
-            copy_kernel[grid](*pages, rows_k, rows_v, table.contiguous(), *starts, *scalars, Constants(config))
-    return rows_k, rows_v
+def _copied(pages: Pages, starts: Starts, table: torch.Tensor, few: int, chained: bool) -> Pages:
+    """Return as rows the pages of sequences with more than `few` queries.
+
+    `chained`: what is launched next waits for the end of both copies before it reads the rows.
+    """
+    found = []
+    for x in pages:
+        rows = x.new_empty(table.numel() * x.shape[1], *x.shape[2:])
+        numbers = x.shape[2] * x.shape[3]
+        columns = triton.next_power_of_2(numbers)
+        step = max(1, _BLOCK // columns)
+        if table.numel():
+            grid = len(table), max(1, min(triton.cdiv(table.shape[1] * x.shape[1], step), _PROGRAMS // len(table)))
+            rest = (table.shape[1], x.stride(0), len(x) - 1, few, x.shape[1], numbers, columns, step, chained)
+            with device_guard(x.device):
+                options = {"launch_pdl": True} if chained and found else {}
+                copy_kernel[grid](x, rows, table.contiguous(), *starts, *rest, **options)
+        found.append(rows)
+    return found[0], found[1]
 
 
 def _attend_to_pages(
     q: torch.Tensor, pages: Pages, starts: Starts, longest: tuple[int, int], table: torch.Tensor, masks: Masks, few: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return out and the base-2 logsumexp of sequences with more than `few` queries."""
-    long = -(-len(q) // longest[0])
-    if on_hopper(q, pages, table, long, masks):
-        from .attention.gluon_hopper.packed import PackedCall
-
-        ends = (x for first in starts for x in (first[:-1], first[1:]))
-        call: Any = PackedCall(SequenceBounds(*ends, *longest, packed=True), *masks, table=table, long=long, few=few)
+    """Return out and the base-2 logsumexp of sequences with more than `few` queries, by the kernels for these alone."""
+    long, room = -(-len(q) // longest[0]), table.shape[1] * pages[0].shape[1]
+    on_hopper, in_place = ways(q, pages, table, long, masks)
+    if in_place:
         k, v = (x.transpose(1, 2) for x in pages)
     else:
-        found, _ = _divided(q, starts, table.shape[1] * pages[0].shape[1], few)
+        k, v = (x.transpose(0, 1)[None] for x in _copied(pages, starts, table, few, on_hopper))
+    if on_hopper:
+        from .attention.gluon_hopper import packed
+
+        ends = (x for first in starts for x in (first[:-1], first[1:]))
+        sizes = packed.Pages(room, few, long, long * (1 << max(1, longest[1] - 1).bit_length()), in_place)
+        bounds = SequenceBounds(*ends, *longest, packed=True)
+        call: Any = packed.PackedCall(bounds, *masks, pages=sizes, table=table if in_place else None)
+    else:
+        found, _ = _divided(q, starts, room, few)
         bounds = SequenceBounds(found[1], starts[0][1:], found[2], found[3], *longest, packed=True)
         call = FeatureCall(Features(), *masks, "ieee", bounds)
-        k, v = (x.transpose(0, 1)[None] for x in _copied(pages, starts, table, few))
     out, lse = call.forward(q.transpose(0, 1)[None], k, v)
     return out[0].transpose(0, 1), lse

@@ -6,12 +6,11 @@ are stored from registers, as a tile that TMA stores would reach into the next s
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from ...features import SequenceBounds
-from ...page_copies import copy_kernel, launch_of
 from ...plans import LOG2_E, Masks, PlanCache, Prepare, Tensors, device_guard, plan_key
 from . import configs, tuning
 from .backward import backward_kernel
@@ -27,28 +26,34 @@ LEAST_PAGE = 64  # keys of a page that is not copied: boxes of 16 rows take 1.4 
 _LAUNCHES: PlanCache[PackedForward | PackedBackward] = PlanCache()
 
 
+class Pages(NamedTuple):
+    """Says that each sequence has room for the keys of all its pages; of the bounds of keys only lengths matter."""
+
+    room: int  # keys
+    few: int  # sequences with up to so many queries are left out
+    long: int  # about how many have more
+    keys: int  # and about how many keys these have
+    in_place: bool  # k and v are pages; else the kernel before copies them into rows
+
+
 class PackedCall:
     """Forward and backward of one call, a `kernels.plans.AttentionPlan`: tensors are (1, heads, total, head_dim).
 
     `configs.takes_packed` says which head_dims there are; the forward has 256 too. The scale must be positive and there
-    must be a sequence. With a `table`, int32 (sequences, pages of a sequence), k and v are (pages, heads, page_size,
-    head_dim), each page contiguous; only the lengths of keys are read off the bounds, sequences with up to `few`
-    queries are left out, about `long` have tiles, and there is no backward.
+    must be a sequence. With `pages` there is no backward. Pages in place are (pages, heads, page_size, head_dim) that
+    `takes_pages`; their `table` is int32 (sequences, pages of a sequence).
     """
 
     prepare: Prepare | None = None
 
     def __init__(
-        self, bounds: SequenceBounds, *masks: *Masks, table: torch.Tensor | None = None, long: int = 0, few: int = 0
+        self, bounds: SequenceBounds, *masks: *Masks, pages: Pages | None = None, table: torch.Tensor | None = None
     ) -> None:
         starts_q, ends_q, starts_k, ends_k = (x.contiguous() for x in bounds[:4])
         self._bounds = SequenceBounds(starts_q, ends_q, starts_k, ends_k, *bounds[4:])
         self._masks, self._table = masks, None if table is None else table.contiguous()
         alignments = tuple((x.dtype, x.data_ptr() & 15) for x in self._bounds[:4])
-        of_pages = None
-        if table is not None:
-            of_pages = (long, long * (1 << max(1, bounds.longest_k - 1).bit_length()), table.shape[1], few)
-        self._key = (len(bounds.starts_q), tuning.packed_length(bounds.longest_q), *alignments, *self._masks, of_pages)
+        self._key = (len(bounds.starts_q), tuning.packed_length(bounds.longest_q), *alignments, *self._masks, pages)
 
     def output(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """Return out like q; 0 in rows that are nobody's."""
@@ -76,12 +81,11 @@ class PackedCall:
         return q, k, v, _LAUNCHES.get(key) or _LAUNCHES.remember(key, self._made(kind, q, k, v))
 
     def _made(self, kind: Any, *tensors: torch.Tensor) -> PackedForward | PackedBackward:
-        pages = {} if self._table is None else {"pages": self._key[-1]}
-        return kind(*tensors, self._bounds, self._masks, **pages)
+        return kind(*tensors, self._bounds, self._masks, *filter(None, self._key[-1:]))
 
 
 def takes_pages(k: torch.Tensor, v: torch.Tensor) -> bool:
-    """Return whether the forward loads pages (pages, heads, page_size, head_dim) where they lie, uncopied."""
+    """Return whether the forward loads pages (pages, heads, page_size, head_dim) where they lie."""
     size = k.shape[2]
     return LEAST_PAGE <= size == 1 << size.bit_length() - 1 and is_addressable(k) and is_addressable(v)
 
@@ -89,23 +93,25 @@ def takes_pages(k: torch.Tensor, v: torch.Tensor) -> bool:
 class TileList:
     """Launches the kernel that lists the tiles of `rows` queries, or keys, of packed sequences.
 
-    `blocks`: up to how many blocks of `step` queries a table of them has; 0: there is none. `room` and `few` are those
-    of `list_tiles_kernel`.
+    `blocks`: up to how many blocks of `step` queries a table of them has; 0: there is none.
     """
 
-    def __init__(self, shape: PackedShape, rows: int, step: int, blocks: int = 0, room: int = 0, few: int = -1) -> None:
-        of_keys = blocks > 0
+    def __init__(self, shape: PackedShape, rows: int, step: int, blocks: int = 0, pages: Pages | None = None) -> None:
+        of_keys, chained = blocks > 0, pages is not None and not pages.in_place
         self.most = most_tiles(shape.total_k if of_keys else shape.total_q, shape.sequences, rows)
         self.table = list_length(self.most)
         self._length = list_length(self.most, blocks)
         rest = (
-            *(shape.sequences, shape.total_q, shape.total_k, room, few, self.most, shape.multiprocessors),
+            *(shape.sequences, shape.total_q, shape.total_k, *(pages[:2] if pages else (0, -1))),
+            *(self.most, shape.multiprocessors),
             tuning.packed_rows_in_l2(shape.size),
             TileListConfig(
-                *(rows, step, of_keys, shape.causal and not shape.window_size), *constants_of(shape.sequences), pdl=True
+                *(rows, step, of_keys, shape.causal and not shape.window_size),
+                *(*constants_of(shape.sequences), True, chained),
             ),
         )
-        self.launch = Launch(list_tiles_kernel, list_grid(shape.sequences), shape.device, (None,) * 5, rest)
+        grid = list_grid(shape.sequences)
+        self.launch = Launch(list_tiles_kernel, grid, shape.device, (None,) * 5, rest, pdl=chained)
 
     def room(self, like: torch.Tensor) -> torch.Tensor:
         """Return room for the list, and for the table behind it, which begins at `table`."""
@@ -128,33 +134,22 @@ class PackedShape:
 
 
 class PackedForward:
-    """Computes the output and the base-2 logsumexp of packed tensors with the shapes and strides of these.
-
-    k and v are pages with `pages`: about how many sequences have tiles, how many keys these have, how many pages a
-    sequence has room for, and up to how many queries it is left out.
-    """
+    """Computes the output and the base-2 logsumexp of packed tensors with the shapes and strides of these."""
 
     def __init__(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: SequenceBounds, masks: Masks, pages: Any = None
     ) -> None:
-        page_size, sequences = k.shape[2] if pages else 0, len(bounds.starts_q)
-        long, total_k, entries, few = pages or (sequences, k.shape[2], 0, -1)
-        self._copy = None
-        if pages and not takes_pages(k, v):
-            self._room = sequences * entries * page_size
-            grid, *rest = launch_of(k.transpose(1, 2), v.transpose(1, 2), (sequences, entries), few, pdl=True)
-            self._copy = Launch(copy_kernel, grid, q.device, (None,) * 7, (*rest[0], rest[1]), pdl=True)
-            k, v = map(self._new_rows, (k, v))
-        shape = PackedShape(q, k, sequences, masks)
+        shape = PackedShape(q, k, len(bounds.starts_q), masks)
+        long, total_k = pages[2:4] if pages else (shape.sequences, shape.total_k)
         length = tuning.packed_length(bounds.longest_q)
         tiles = tuning.packed_forward_tiles(shape.size, length, shape.causal, shape.window_size > 0)
         tile_rows = configs.ROWS * tiles.consumers
-        self._tiles = TileList(shape, tile_rows, tiles.block_n, room=entries * page_size, few=few)
+        self._tiles = TileList(shape, tile_rows, tiles.block_n, pages=pages)
         programs = min(self._tiles.most * shape.num_heads, shape.multiprocessors)
         tiles_of_head = most_tiles(shape.total_q, long, tile_rows)
         in_l2 = tuning.heads_in_l2(total_k, shape.size, shape.group_size, shape.num_heads, tiles_of_head, programs)
         rows, keys = ([1, 1, n, shape.size] for n in (configs.ROWS, tiles.block_n))
-        page_size = 0 if self._copy else page_size
+        page_size = k.shape[2] if pages and pages.in_place else 0
         if 0 < page_size < tiles.block_n:
             keys = [1, 1, page_size, configs.BOX_COLUMNS]
         makers = (*map(Descriptor, (q, k, v), (rows, keys, keys)), *(None,) * 9)
@@ -183,17 +178,10 @@ class PackedForward:
         out = _packed_like(q)
         lse = q.new_empty(q.shape[:3], dtype=torch.float32)
         listed = self._tiles.room(q)
-        steps = [(self._tiles.launch, (listed, *bounds[:4]))]
-        if self._copy:
-            rows = tuple(map(self._new_rows, (k, v)))
-            steps.append((self._copy, (k, v, *rows, table, bounds.starts_q, bounds.starts_k)))
-            k, v = rows
+        listing = (self._tiles.launch, (listed, *bounds[:4]))
         unused = out, lse, lse, lse, lse, lse if table is None else table
-        run_in_order([*steps, (self._launch, (q, k, v, out, lse, *unused, listed))])
+        run_in_order([listing, (self._launch, (q, k, v, out, lse, *unused, listed))])
         return out, lse
-
-    def _new_rows(self, pages: torch.Tensor) -> torch.Tensor:
-        return pages.new_empty(self._room, pages.shape[1], pages.shape[3]).transpose(0, 1)[None]
 
 
 class PackedBackward:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_launch_dependents
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from .configs import PACKED_FIELDS
 
@@ -50,6 +50,7 @@ class TileListConfig:
     tiles: int  # tiles that a program places at a time
     sequences: int  # sequences that a program compares with at a time
     pdl: bool = False  # the next kernel may begin before this one has ended
+    chained: bool = False  # so may this one before the last, of which it needs nothing and the next one may
 
 
 @triton.jit(
@@ -105,6 +106,8 @@ def list_tiles_kernel(tiles, starts_q, ends_q, starts_k, ends_k, sequences, tota
         _list_blocks(tiles + _FIELDS * (1 + most), own, steps_before, bounds, CONFIG)
     if (own == sequences) & (tl.program_id(1) == 0):
         _list_head(tiles, bounds, most, multiprocessors, rows_in_l2, CONFIG)
+    if CONFIG.chained:
+        gdc_wait()
 
 
 @triton.jit
