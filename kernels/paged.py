@@ -123,10 +123,13 @@ def few_of(total: int, sequences: int, longest: int) -> int:
     return next(few for few in (1, 2, 4, FEW) if rest <= few or few == FEW)
 
 
-def copied(q: torch.Tensor, pages: Pages, starts: Starts, table: torch.Tensor) -> tuple[Pages, Starts]:
-    """Return the keys and values in use as rows, and where sequences begin and end in them."""
-    found, _ = _divided(q, starts, table.shape[1] * pages[0].shape[1], 0)
-    return _copied(pages, starts, table, 0, False), (found[2], found[3])
+def copied(
+    q: torch.Tensor, pages: Pages, starts: Starts, longest: tuple[int, int], table: torch.Tensor, few: int = 0
+) -> tuple[Pages, SequenceBounds]:
+    """Return the keys and values as rows, and the bounds in them, of sequences with more than `few` queries."""
+    found, _ = _divided(q, starts, table.shape[1] * pages[0].shape[1], few)
+    bounds = SequenceBounds(found[1], starts[0][1:], found[2], found[3], *longest, packed=True)
+    return _copied(pages, starts, table, few), bounds
 
 
 def attend(
@@ -177,25 +180,22 @@ def _divided(q: torch.Tensor, starts: Starts, room: int, few: int) -> tuple[torc
     return found, few_q
 
 
-def _copied(pages: Pages, starts: Starts, table: torch.Tensor, few: int, chained: bool) -> Pages:
+def _copied(pages: Pages, starts: Starts, table: torch.Tensor, few: int, chained: bool = False) -> Pages:
     """Return as rows the pages of sequences with more than `few` queries.
 
     `chained`: what is launched next waits for the end of both copies before it reads the rows.
     """
-    found = []
-    for x in pages:
-        rows = x.new_empty(table.numel() * x.shape[1], *x.shape[2:])
+    rows_k, rows_v = (x.new_empty(table.numel() * x.shape[1], *x.shape[2:]) for x in pages)
+    for x, rows in zip(pages, (rows_k, rows_v), strict=True) if len(rows_k) else ():
         numbers = x.shape[2] * x.shape[3]
         columns = triton.next_power_of_2(numbers)
         step = max(1, _BLOCK // columns)
-        if table.numel():
-            grid = len(table), max(1, min(triton.cdiv(table.shape[1] * x.shape[1], step), _PROGRAMS // len(table)))
-            rest = (table.shape[1], x.stride(0), len(x) - 1, few, x.shape[1], numbers, columns, step, chained)
-            with device_guard(x.device):
-                options = {"launch_pdl": True} if chained and found else {}
-                copy_kernel[grid](x, rows, table.contiguous(), *starts, *rest, **options)
-        found.append(rows)
-    return found[0], found[1]
+        grid = len(table), max(1, min(triton.cdiv(table.shape[1] * x.shape[1], step), _PROGRAMS // len(table)))
+        rest = (table.shape[1], x.stride(0), len(x) - 1, few, x.shape[1], numbers, columns, step, chained)
+        with device_guard(x.device):
+            options = {"launch_pdl": True} if chained and rows is rows_v else {}
+            copy_kernel[grid](x, rows, table.contiguous(), *starts, *rest, **options)
+    return rows_k, rows_v
 
 
 def _attend_to_pages(
@@ -204,20 +204,17 @@ def _attend_to_pages(
     """Return out and the base-2 logsumexp of sequences with more than `few` queries, by the kernels for these alone."""
     long, room = -(-len(q) // longest[0]), table.shape[1] * pages[0].shape[1]
     on_hopper, in_place = ways(q, pages, table, long, masks)
-    if in_place:
-        k, v = (x.transpose(1, 2) for x in pages)
-    else:
-        k, v = (x.transpose(0, 1)[None] for x in _copied(pages, starts, table, few, on_hopper))
     if on_hopper:
         from .attention.gluon_hopper import packed
 
-        ends = (x for first in starts for x in (first[:-1], first[1:]))
+        rows = pages if in_place else _copied(pages, starts, table, few, chained=True)
         sizes = packed.Pages(room, few, long, long * (1 << max(1, longest[1] - 1).bit_length()), in_place)
-        bounds = SequenceBounds(*ends, *longest, packed=True)
-        call: Any = packed.PackedCall(bounds, *masks, pages=sizes, table=table if in_place else None)
+        ends = (x for first in starts for x in (first[:-1], first[1:]))
+        options = {"pages": sizes, "table": table if in_place else None}
+        call: Any = packed.PackedCall(SequenceBounds(*ends, *longest, packed=True), *masks, **options)
     else:
-        found, _ = _divided(q, starts, room, few)
-        bounds = SequenceBounds(found[1], starts[0][1:], found[2], found[3], *longest, packed=True)
+        rows, bounds = copied(q, pages, starts, longest, table, few)
         call = FeatureCall(Features(), *masks, "ieee", bounds)
+    k, v = (x.transpose(1, 2) if in_place else x.transpose(0, 1)[None] for x in rows)
     out, lse = call.forward(q.transpose(0, 1)[None], k, v)
     return out[0].transpose(0, 1), lse

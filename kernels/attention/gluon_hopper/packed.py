@@ -20,7 +20,7 @@ from .forward import forward_kernel
 from .forward_tiles import ForwardShape
 from .launch import Descriptor, Launch, addressable, is_addressable, run_in_order
 from .packed_backward import packed_finish_kernel, packed_prepare_kernel
-from .packed_tiles import TileListConfig, constants_of, list_grid, list_length, list_tiles_kernel, most_tiles
+from .packed_tiles import TileListConfig, list_length, list_shape, list_tiles_kernel, most_tiles
 
 LEAST_PAGE = 64  # keys of a page that is not copied: boxes of 16 rows take 1.4 to 2 times as long as contiguous keys
 _LAUNCHES: PlanCache[PackedForward | PackedBackward] = PlanCache()
@@ -78,10 +78,10 @@ class PackedCall:
             return q, k, v, known
         q, k, v = map(addressable, (q, k, v))
         key = plan_key(q, k, v, (kind, self._key))
-        return q, k, v, _LAUNCHES.get(key) or _LAUNCHES.remember(key, self._made(kind, q, k, v))
-
-    def _made(self, kind: Any, *tensors: torch.Tensor) -> PackedForward | PackedBackward:
-        return kind(*tensors, self._bounds, self._masks, *filter(None, self._key[-1:]))
+        known = _LAUNCHES.get(key)
+        if known is None:
+            known = _LAUNCHES.remember(key, kind(q, k, v, self._bounds, self._masks, *filter(None, self._key[-1:])))
+        return q, k, v, known
 
 
 def takes_pages(k: torch.Tensor, v: torch.Tensor) -> bool:
@@ -101,16 +101,15 @@ class TileList:
         self.most = most_tiles(shape.total_k if of_keys else shape.total_q, shape.sequences, rows)
         self.table = list_length(self.most)
         self._length = list_length(self.most, blocks)
+        grid, constants = list_shape(shape.sequences)
         rest = (
             *(shape.sequences, shape.total_q, shape.total_k, *(pages[:2] if pages else (0, -1))),
             *(self.most, shape.multiprocessors),
             tuning.packed_rows_in_l2(shape.size),
             TileListConfig(
-                *(rows, step, of_keys, shape.causal and not shape.window_size),
-                *(*constants_of(shape.sequences), True, chained),
+                *(rows, step, of_keys, shape.causal and not shape.window_size), *(*constants, True, chained)
             ),
         )
-        grid = list_grid(shape.sequences)
         self.launch = Launch(list_tiles_kernel, grid, shape.device, (None,) * 5, rest, pdl=chained)
 
     def room(self, like: torch.Tensor) -> torch.Tensor:

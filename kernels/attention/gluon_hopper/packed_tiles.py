@@ -29,14 +29,10 @@ def list_length(tiles: int, blocks: int = 0) -> int:
     return PACKED_FIELDS * (1 + tiles) + (2 * (1 + blocks) if blocks else 0)
 
 
-def list_grid(sequences: int) -> tuple[int, int, int]:
-    """Return the grid of `list_tiles_kernel`."""
-    return sequences + 1, max(1, min(_PROGRAMS, _ALL_PROGRAMS // (sequences + 1))), 1
-
-
-def constants_of(sequences: int) -> tuple[int, int]:
-    """Return TILES and SEQUENCES for so many sequences."""
-    return _TILES, max(16, min(128, triton.next_power_of_2(sequences + 1)))
+def list_shape(sequences: int) -> tuple[tuple[int, int, int], tuple[int, int]]:
+    """Return the grid of `list_tiles_kernel` for so many sequences, and `tiles` and `sequences` of its constants."""
+    grid = sequences + 1, max(1, min(_PROGRAMS, _ALL_PROGRAMS // (sequences + 1))), 1
+    return grid, (_TILES, max(16, min(128, triton.next_power_of_2(sequences + 1))))
 
 
 @dataclass(frozen=True)
@@ -50,7 +46,7 @@ class TileListConfig:
     tiles: int  # tiles that a program places at a time
     sequences: int  # sequences that a program compares with at a time
     pdl: bool = False  # the next kernel may begin before this one has ended
-    chained: bool = False  # so may this one before the last, of which it needs nothing and the next one may
+    chained: bool = False  # this one begins before the last has ended, of which only the next needs something
 
 
 @triton.jit(

@@ -52,8 +52,7 @@ def listed(
         first_k = i * room if room else first_k
         firsts = (0 if behind and of_keys else first_q, 0 if behind and not of_keys else first_k)
         entries += [(m, *firsts, seqlen_q, seqlen_k, steps) for m in range(-(-own // rows))]
-        first_q += REST if behind else lengths_q[i]
-        first_k, steps = first_k + seqlen_k, steps - (-seqlen_q // step)
+        first_q, first_k, steps = sum(lengths_q[: i + 1]), first_k + seqlen_k, steps - (-seqlen_q // step)
 
     def blocks_seen(entry: tuple[int, ...]) -> int:
         m, _, _, seqlen_q, seqlen_k, _ = entry
