@@ -102,14 +102,9 @@ class TileList:
         self.table = list_length(self.most)
         self._length = list_length(self.most, blocks)
         grid, constants = list_shape(shape.sequences)
-        rest = (
-            *(shape.sequences, shape.total_q, shape.total_k, *(pages[:2] if pages else (0, -1))),
-            *(self.most, shape.multiprocessors),
-            tuning.packed_rows_in_l2(shape.size),
-            TileListConfig(
-                *(rows, step, of_keys, shape.causal and not shape.window_size), *(*constants, True, chained)
-            ),
-        )
+        sizes = (shape.sequences, shape.total_q, shape.total_k, *(pages[:2] if pages else (0, -1)), self.most)
+        flags = (of_keys, shape.causal and not shape.window_size, *constants, True, chained)
+        rest = (*sizes, shape.multiprocessors, tuning.packed_rows_in_l2(shape.size), TileListConfig(rows, step, *flags))
         self.launch = Launch(list_tiles_kernel, grid, shape.device, (None,) * 5, rest, pdl=chained)
 
     def room(self, like: torch.Tensor) -> torch.Tensor:
@@ -166,12 +161,7 @@ class PackedForward:
         self._launch = Launch(forward_kernel, (programs, 1, 1), shape.device, makers, (*rest, config), pdl=True)
 
     def __call__(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        bounds: SequenceBounds,
-        table: torch.Tensor | None = None,
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: SequenceBounds, table: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return out (1, num_heads, total_q, head_dim) and lse (1, num_heads, total_q)."""
         out = _packed_like(q)

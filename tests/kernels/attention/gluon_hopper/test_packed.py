@@ -144,9 +144,8 @@ def launches_of(kind: Any, head_dim: int, mask: tuple[bool, int], page: int = 0)
     made: list[tuple[Any, ...]] = []
     q, k = (torch.zeros(1, heads, sum(x) + REST, head_dim) for heads, x in ((2, LENGTHS[0]), (1, LENGTHS[1])))
     k = torch.zeros(7, 1, page, head_dim) if page else k
-    few = SimpleNamespace(multi_processor_count=3)
     with (
-        mock.patch.object(torch.cuda, "get_device_properties", lambda device: few),
+        mock.patch.object(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(multi_processor_count=3)),
         mock.patch.object(packed, "Launch", lambda *arguments, **_: made.append(arguments)),
     ):
         kind(q.bfloat16(), k.bfloat16(), k.bfloat16(), bounds_of(*LENGTHS, "meta"), (*mask, 1.0), **named)
@@ -238,7 +237,7 @@ def test_no_sequence_sees_what_the_next_one_holds(head_dim: int, longest: int, c
     for of_q, of_k in list(zip(*rows, strict=True))[1::2] + [(rows[0][-1], rows[1][-1])]:
         q[:, :, of_q], k[:, :, of_k], v[:, :, of_k] = math.nan, math.nan, math.inf
     masks = (causal, window, head_dim**-0.5)
-    out, lse = PackedForward(q, k, v, bounds, masks)(q, k, v, bounds)
+    out, lse = PackedForward(q, k, v, bounds, masks)(q, k, v, bounds, None)
     dout = torch.randn(out.shape, device="cuda").bfloat16()
     gradients = PackedBackward(q, k, v, bounds, masks)(BackwardInputs(q, k, v, out, lse, dout), bounds)
     for of_q, of_k in list(zip(*rows, strict=True))[:-1:2]:
