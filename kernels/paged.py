@@ -209,9 +209,9 @@ def _attend_to_pages(
 
         rows = pages if in_place else _copied(pages, starts, table, few, chained=True)
         sizes = packed.Pages(room, few, long, long * (1 << max(1, longest[1] - 1).bit_length()), in_place)
-        ends = (x for first in starts for x in (first[:-1], first[1:]))
-        options = {"pages": sizes, "table": table if in_place else None}
-        call: Any = packed.PackedCall(SequenceBounds(*ends, *longest, packed=True), *masks, **options)
+        (first_q, end_q), (first_k, end_k) = ((x[:-1], x[1:]) for x in starts)
+        bounds = SequenceBounds(first_q, end_q, first_k, end_k, *longest, packed=True)
+        call: Any = packed.PackedCall(bounds, *masks, pages=sizes, table=table if in_place else None)
     else:
         rows, bounds = copied(q, pages, starts, longest, table, few)
         call = FeatureCall(Features(), *masks, "ieee", bounds)
