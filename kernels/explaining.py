@@ -177,19 +177,17 @@ def _over_pages(
     from . import paged
 
     mixed = decodes and paged.is_mixed(q, sequences, longest)
-    if not paged.takes(q, *pages) or not (mixed or paged.reads(q, pages, table, sequences, masks)):
+    if not paged.takes(q, *pages) or not (mixed or any(paged.ways(q, pages, table, sequences, masks))):
         return ""
     few = paged.few_of(len(q), sequences, longest) if mixed else 0
     if longest <= few:
         return "triton_decode"
     before = f"triton_decode for sequences of up to {few} queries; for the others " if few else ""
     long = -(-len(q) // longest)
-    if paged.reads(q, pages, table, long, masks):
+    on_hopper, in_place = paged.ways(q, pages, table, long, masks)
+    if in_place:
         return f"{before}gluon_hopper forward, which loads the pages in place"
-    room = table.numel() * pages[0].shape[1]
-    k, v = (x[0, :1].expand(room, -1, -1).transpose(0, 1)[None] for x in pages)
-    name = routes.packed_names(q.transpose(0, 1)[None], k, v, long, masks)["forward"]
-    return f"{before}a copy of the pages, then {name}"
+    return f"{before}a copy of the pages, then {'gluon_hopper' if on_hopper else 'triton_fa2'}"
 
 
 def _over_cache(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, masks: Masks, asked: dict[str, Any]) -> Answer:

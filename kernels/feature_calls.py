@@ -171,10 +171,10 @@ def attention_varlen(
                 return _over_pages(q, (k, v), bounds, block_table, asked, given)
             if paged.takes(q, k, v):
                 mixed = plain and not asked and paged.is_mixed(q, sequences, max_seqlen_q)
-                if mixed or (plain and paged.reads(q, (k, v), block_table, sequences, masks)):
+                ways = paged.ways(q, (k, v), block_table, sequences, masks)
+                if mixed or (plain and ways[1 if decided else 0]):
                     return paged.attend(q, (k, v), (starts_q, starts_k), longest, block_table, masks, with_lse)
-                (k, v), of_k = paged.copied(q, (k, v), (starts_q, starts_k), block_table)
-                bounds = bounds._replace(starts_k=of_k[0], ends_k=of_k[1])
+                (k, v), bounds = paged.copied(q, (k, v), (starts_q, starts_k), longest, block_table)
         if k.dim() == 4:
             (k, v), bounds = _rows_of_pages((k, v), block_table, bounds)
     return attention_of_rows(q, k, v, bounds, asked, given)
@@ -197,7 +197,7 @@ def _over_pages(
     packed, k, v = q.transpose(0, 1)[None], *(x.transpose(1, 2) for x in pages)
     check_shapes(packed, k[:1], v[:1])
     wanted, asked = Wanted.taken_from(asked)
-    found, options = _read(asked, q, _scores_of(bounds, q), masks)
+    found, options = _read(asked, q, (len(bounds.starts_q), q.shape[1], *bounds[4:6]), masks)
     ends = bounds.ends_k - bounds.starts_k
     bounds = bounds._replace(starts_k=torch.zeros_like(ends), ends_k=ends)
     table = block_table.int() if block_table.stride(-1) == 1 else block_table.int().contiguous()
@@ -215,7 +215,7 @@ def attention_of_rows(
     or leave some out if `deterministic` is asked for, which keeps them from gluon_hopper.
     """
     wanted, asked = Wanted.taken_from(asked)
-    found, options = _read(asked, q, _scores_of(bounds, q), masks)
+    found, options = _read(asked, q, (len(bounds.starts_q), q.shape[1], *bounds[4:6]), masks)
     packed = q.transpose(0, 1)[None], k.transpose(0, 1)[None], v.transpose(0, 1)[None]
     ours = takes(*packed, ("varlen", *found.asked))
     plain = wanted == _PLAIN_RESULT and not found.asked and type(options[1]) is int and _is_eager(q, k, v)
@@ -247,11 +247,6 @@ def _read(
 
 def _named(options: tuple[bool, Any, float]) -> dict[str, Any]:
     return dict(zip(("causal", "window_size", "softmax_scale"), options, strict=True))
-
-
-def _scores_of(bounds: SequenceBounds, q: torch.Tensor) -> tuple[int, int, int, int]:
-    """Return the shape of the scores of packed queries (total_q, num_heads, head_dim)."""
-    return len(bounds.starts_q), q.shape[1], bounds.longest_q, bounds.longest_k
 
 
 def _as_rows(result: Any) -> Any:

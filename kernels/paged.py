@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from . import routes
 from .attention.triton_fa2.features.call import FeatureCall
@@ -68,36 +69,39 @@ def put_kernel(few_out, out, starts_q, NUMBERS: tl.constexpr, WIDTH: tl.constexp
         tl.store(out + row.to(tl.int64) * NUMBERS + at, x, mask=at < NUMBERS)
 
 
-@triton.jit
-def copy_kernel(k, v, rows_k, rows_v, table, ends, entries, k_b, v_b, last_page, PAGE: tl.constexpr,
-                NUMBERS: tl.constexpr, NUMBERS_V: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr):  # fmt: skip
-    """Copy a sequence's rows of k and v, of so many numbers each, from their pages; its programs take them in turn."""
+@triton.jit(do_not_specialize=["entries", "last_page", "few"])
+def copy_kernel(x, to, table, starts_q, starts_k, entries, x_b, last_page, few, PAGE: tl.constexpr,
+                NUMBERS: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, CHAINED: tl.constexpr):  # fmt: skip
+    """Copy rows of so many numbers of a sequence with more than `few` queries from its pages, ROWS at a time.
+
+    CHAINED: the next kernel, which needs none of them, may begin before this one has ended.
+    """
+    if CHAINED:
+        gdc_launch_dependents()
     own = tl.program_id(0)
-    first = own * entries * PAGE
-    keys = tl.load(ends + own) - first
-    columns = tl.arange(0, COLUMNS)
+    queries = tl.load(starts_q + own + 1) - tl.load(starts_q + own)
+    keys = tl.where(queries > few, tl.load(starts_k + own + 1) - tl.load(starts_k + own), 0)
+    columns = tl.arange(0, COLUMNS)[None, :]
     for start in range(tl.program_id(1) * ROWS, keys, tl.num_programs(1) * ROWS):
         at = start + tl.arange(0, ROWS)
         pages = tl.load(table + own * entries + at // PAGE, mask=at < keys, other=0)
         pages = tl.minimum(tl.maximum(pages, 0), last_page).to(tl.int64)[:, None]
-        inside, to = (at % PAGE)[:, None], (first + at).to(tl.int64)[:, None]
-        mask = (at < keys)[:, None] & (columns < NUMBERS)[None, :]
-        x = tl.load(k + pages * k_b + inside * NUMBERS + columns[None, :], mask=mask)
-        tl.store(rows_k + to * NUMBERS + columns[None, :], x, mask=mask)
-        mask = (at < keys)[:, None] & (columns < NUMBERS_V)[None, :]
-        x = tl.load(v + pages * v_b + inside * NUMBERS_V + columns[None, :], mask=mask)
-        tl.store(rows_v + to * NUMBERS_V + columns[None, :], x, mask=mask)
+        mask = (at < keys)[:, None] & (columns < NUMBERS)
+        place = to + (own * entries * PAGE + at).to(tl.int64)[:, None] * NUMBERS + columns
+        tl.store(place, tl.load(x + pages * x_b + (at % PAGE)[:, None] * NUMBERS + columns, mask=mask), mask=mask)
+    if CHAINED:
+        gdc_wait()  # the second copy ends after the first
 
 
-def reads(q: torch.Tensor, pages: Pages, table: torch.Tensor, sequences: int, masks: Masks) -> bool:
-    """Return whether the kernel for so many sequences with many queries loads pages where they lie."""
+def ways(q: torch.Tensor, pages: Pages, table: torch.Tensor, sequences: int, masks: Masks) -> tuple[bool, bool]:
+    """Return whether gluon_hopper computes so many sequences with many queries, and loads pages where they lie."""
     room = table.numel() * pages[0].shape[1]
     k, v = (x[0, :1].expand(room, -1, -1).transpose(0, 1)[None] for x in pages)  # sizes as if copied
     if routes.packed_names(q.transpose(0, 1)[None], k, v, sequences, masks)["forward"] != "gluon_hopper":
-        return False
+        return False, False
     from .attention.gluon_hopper.packed import takes_pages
 
-    return takes_pages(*(x.transpose(1, 2) for x in pages))
+    return True, takes_pages(*(x.transpose(1, 2) for x in pages))
 
 
 def takes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
@@ -119,10 +123,13 @@ def few_of(total: int, sequences: int, longest: int) -> int:
     return next(few for few in (1, 2, 4, FEW) if rest <= few or few == FEW)
 
 
-def copied(q: torch.Tensor, pages: Pages, starts: Starts, table: torch.Tensor) -> tuple[Pages, Starts]:
-    """Return the keys and values in use as rows, and where sequences begin and end in them."""
-    found, _ = _divided(q, starts, table.shape[1] * pages[0].shape[1], 0)
-    return _copied(pages, table, found[3]), (found[2], found[3])
+def copied(
+    q: torch.Tensor, pages: Pages, starts: Starts, longest: tuple[int, int], table: torch.Tensor, few: int = 0
+) -> tuple[Pages, SequenceBounds]:
+    """Return the keys and values as rows, and the bounds in them, of sequences with more than `few` queries."""
+    found, _ = _divided(q, starts, table.shape[1] * pages[0].shape[1], few)
+    bounds = SequenceBounds(found[1], starts[0][1:], found[2], found[3], *longest, packed=True)
+    return _copied(pages, starts, table, few), bounds
 
 
 def attend(
@@ -143,17 +150,16 @@ def attend(
     sequences = len(starts[0]) - 1
     mixed = not return_lse and is_mixed(q, sequences, longest[0])
     few = few_of(len(q), sequences, longest[0]) if mixed else 0
-    found, few_q = _divided(q, starts, table.shape[1] * k.shape[1], few)
     table = table.int()
     if longest[0] <= few:
         out = q.new_zeros(*q.shape[:2], v.shape[3])  # zeros in rows of no sequence
     else:
-        bounds = SequenceBounds(found[1], starts[0][1:], found[2], found[3], longest[0], longest[1], packed=True)
-        out, lse = _attend_to_pages(q, pages, table, bounds, masks)
+        out, lse = _attend_to_pages(q, pages, starts, longest, table, masks, few)
         if return_lse:
             return out, natural(lse)[0]
         out = out.contiguous()
     if few:
+        found, few_q = _divided(q, starts, table.shape[1] * k.shape[1], few)
         options: dict[str, Any] = {"causal": causal, "window_size": window_size, "softmax_scale": scale}
         decoded: Any = decode(few_q.transpose(1, 2), k, v, cache_seqlens=found[0], page_table=table, **options)
         numbers = out.shape[1] * out.shape[2]
@@ -174,40 +180,41 @@ def _divided(q: torch.Tensor, starts: Starts, room: int, few: int) -> tuple[torc
     return found, few_q
 
 
-def _copied(pages: Pages, table: torch.Tensor, ends: torch.Tensor) -> Pages:
-    k, v = pages
-    sequences, room = len(table), table.shape[1] * k.shape[1]
-    rows_k, rows_v = (x.new_empty(sequences * room, *x.shape[2:]) for x in pages)
-    numbers = [x.shape[2] * x.shape[3] for x in pages]
-    columns = triton.next_power_of_2(max(numbers))
-    rows = max(1, _BLOCK // columns)
-    if sequences and room:
-        grid = sequences, max(1, min(triton.cdiv(room, rows), _PROGRAMS // sequences))
-        with device_guard(k.device):
-            copy_kernel[grid](
-                *(k, v, rows_k, rows_v, table.contiguous(), ends, table.shape[1], k.stride(0), v.stride(0), len(k) - 1),
-                *(k.shape[1], *numbers, columns, rows),
-            )
+def _copied(pages: Pages, starts: Starts, table: torch.Tensor, few: int, chained: bool = False) -> Pages:
+    """Return as rows the pages of sequences with more than `few` queries.
+
+    `chained`: what is launched next waits for the end of both copies before it reads the rows.
+    """
+    rows_k, rows_v = (x.new_empty(table.numel() * x.shape[1], *x.shape[2:]) for x in pages)
+    for x, rows in zip(pages, (rows_k, rows_v), strict=True) if len(rows_k) else ():
+        numbers = x.shape[2] * x.shape[3]
+        columns = triton.next_power_of_2(numbers)
+        step = max(1, _BLOCK // columns)
+        grid = len(table), max(1, min(triton.cdiv(table.shape[1] * x.shape[1], step), _PROGRAMS // len(table)))
+        rest = (table.shape[1], x.stride(0), len(x) - 1, few, x.shape[1], numbers, columns, step, chained)
+        with device_guard(x.device):
+            options = {"launch_pdl": True} if chained and rows is rows_v else {}
+            copy_kernel[grid](x, rows, table.contiguous(), *starts, *rest, **options)
     return rows_k, rows_v
 
 
 def _attend_to_pages(
-    q: torch.Tensor, pages: Pages, table: torch.Tensor, bounds: SequenceBounds, masks: Masks
+    q: torch.Tensor, pages: Pages, starts: Starts, longest: tuple[int, int], table: torch.Tensor, masks: Masks, few: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return out and the base-2 logsumexp by the kernels that the longer sequences would take alone."""
-    long = -(-len(q) // bounds.longest_q)
-    options: dict[str, Any] = {}
-    if reads(q, pages, table, long, masks):
-        k, v = (x.transpose(1, 2) for x in pages)
-        options = {"table": table, "long": long}
-    else:
-        k, v = (x.transpose(0, 1)[None] for x in _copied(pages, table, bounds.ends_k))
-    packed = q.transpose(0, 1)[None], k, v
-    if options or routes.packed_names(*packed, long, masks)["forward"] == "gluon_hopper":
-        from .attention.gluon_hopper.packed import PackedCall
+    """Return out and the base-2 logsumexp of sequences with more than `few` queries, by the kernels for these alone."""
+    long, room = -(-len(q) // longest[0]), table.shape[1] * pages[0].shape[1]
+    on_hopper, in_place = ways(q, pages, table, long, masks)
+    if on_hopper:
+        from .attention.gluon_hopper import packed
 
-        call: Any = PackedCall(bounds, *masks, **options)
+        rows = pages if in_place else _copied(pages, starts, table, few, chained=True)
+        sizes = packed.Pages(room, few, long, long * (1 << max(1, longest[1] - 1).bit_length()), in_place)
+        (first_q, end_q), (first_k, end_k) = ((x[:-1], x[1:]) for x in starts)
+        bounds = SequenceBounds(first_q, end_q, first_k, end_k, *longest, packed=True)
+        call: Any = packed.PackedCall(bounds, *masks, pages=sizes, table=table if in_place else None)
     else:
+        rows, bounds = copied(q, pages, starts, longest, table, few)
         call = FeatureCall(Features(), *masks, "ieee", bounds)
-    out, lse = call.forward(*packed)
+    k, v = (x.transpose(1, 2) if in_place else x.transpose(0, 1)[None] for x in rows)
+    out, lse = call.forward(q.transpose(0, 1)[None], k, v)
     return out[0].transpose(0, 1), lse

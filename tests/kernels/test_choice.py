@@ -282,7 +282,7 @@ def test_explain_says_what_computes_packed_sequences_and_what_happens_to_pages(m
     in_place = kernels.explain(rows, pages, pages, block_table=table, copy_pages=False, **packed)
     assert "reads the pages in place" in in_place
     assert "a copy of the pages" in kernels.explain(rows, pages, pages, block_table=table, **packed)
-    monkeypatch.setattr("kernels.paged.reads", lambda *given: True)
+    monkeypatch.setattr("kernels.paged.ways", lambda *given: (True, True))
     assert "gluon_hopper forward, which loads" in kernels.explain(rows, pages, pages, block_table=table, **packed)
 
 

@@ -1,7 +1,7 @@
 """FlashAttention-4's functions by ours, for its own tests: dense and packed attention. The rest is refused.
 
-Their tests of head_dims that they refuse fail here, because ours computes these; so may one of equal bits of gradients
-with and without a returned lse, which other kernels may compute.
+Their tests of head_dims that they refuse fail here, because ours computes these. Dense calls ask ours for the lse in
+every call, as theirs computes it: without it, PyTorch may compute a short call, whose gradients have other bits.
 """
 
 from __future__ import annotations
@@ -26,16 +26,15 @@ class JITCache(dict[Any, Any]):
 def flash_attn_func(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, qv: Any = None, **asked: Any) -> Any:
     """Return out and lse (None without return_lse) of tensors (batch, seqlen, heads, head_dim)."""
     left, right = asked.get("window_size", (None, None))
-    blind = 0
+    wants_lse, blind = asked.pop("return_lse", False), 0
     if left is None and (right or 0) < 0:  # no query sees the last keys; without them the window is causal
         asked["window_size"], k, v = (None, 0), k[:, :right], v[:, :right]
     elif right is None and (left or 0) < 0:  # the last queries see no key; without them the window begins at a query
         blind = min(-left, q.shape[1])
         asked["window_size"], q = (0, None), q[:, : q.shape[1] - blind]
-    options = _options(asked, qv=qv)
-    out = kernels.attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), **options)
-    out, lse = out if options.get("return_lse") else (out, None)
-    return functional.pad(out.transpose(1, 2), (0, 0, 0, 0, 0, blind)), lse
+    options = _options(asked, qv=qv, return_lse=True)
+    out, lse = kernels.attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), **options)
+    return functional.pad(out.transpose(1, 2), (0, 0, 0, 0, 0, blind)), lse if wants_lse else None
 
 
 def flash_attn_varlen_func(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, qv: Any = None, **asked: Any) -> Any:

@@ -6,7 +6,7 @@ are stored from registers, as a tile that TMA stores would reach into the next s
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -20,32 +20,40 @@ from .forward import forward_kernel
 from .forward_tiles import ForwardShape
 from .launch import Descriptor, Launch, addressable, is_addressable, run_in_order
 from .packed_backward import packed_finish_kernel, packed_prepare_kernel
-from .packed_tiles import TileListConfig, constants_of, list_grid, list_length, list_tiles_kernel, most_tiles
+from .packed_tiles import TileListConfig, list_length, list_shape, list_tiles_kernel, most_tiles
 
-LEAST_PAGE = 64  # keys: boxes of 16 rows take 1.4 to 2 times as long as contiguous keys, a copy 1.04 to 1.19
+LEAST_PAGE = 64  # keys of a page that is not copied: boxes of 16 rows take 1.4 to 2 times as long as contiguous keys
 _LAUNCHES: PlanCache[PackedForward | PackedBackward] = PlanCache()
+
+
+class Pages(NamedTuple):
+    """Says that each sequence has room for the keys of all its pages; of the bounds of keys only lengths matter."""
+
+    room: int  # keys
+    few: int  # sequences with up to so many queries are left out
+    long: int  # about how many have more
+    keys: int  # and about how many keys these have
+    in_place: bool  # k and v are pages; else the kernel before copies them into rows
 
 
 class PackedCall:
     """Forward and backward of one call, a `kernels.plans.AttentionPlan`: tensors are (1, heads, total, head_dim).
 
     `configs.takes_packed` says which head_dims there are; the forward has 256 too. The scale must be positive and there
-    must be a sequence. With a `table`, int32 (sequences, pages of a sequence), k and v are (pages, heads, page_size,
-    head_dim) that `takes_pages`; bounds are those of rows in which every sequence has room for all its pages, about
-    `long` sequences have tiles, and there is no backward.
+    must be a sequence. With `pages` there is no backward. Pages in place are (pages, heads, page_size, head_dim) that
+    `takes_pages`; their `table` is int32 (sequences, pages of a sequence).
     """
 
     prepare: Prepare | None = None
 
     def __init__(
-        self, bounds: SequenceBounds, *masks: *Masks, table: torch.Tensor | None = None, long: int = 0
+        self, bounds: SequenceBounds, *masks: *Masks, pages: Pages | None = None, table: torch.Tensor | None = None
     ) -> None:
         starts_q, ends_q, starts_k, ends_k = (x.contiguous() for x in bounds[:4])
         self._bounds = SequenceBounds(starts_q, ends_q, starts_k, ends_k, *bounds[4:])
         self._masks, self._table = masks, None if table is None else table.contiguous()
         alignments = tuple((x.dtype, x.data_ptr() & 15) for x in self._bounds[:4])
-        of_pages = None if table is None else (long, long * (1 << max(1, bounds.longest_k - 1).bit_length()))
-        self._key = (len(bounds.starts_q), tuning.packed_length(bounds.longest_q), *alignments, *self._masks, of_pages)
+        self._key = (len(bounds.starts_q), tuning.packed_length(bounds.longest_q), *alignments, *self._masks, pages)
 
     def output(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """Return out like q; 0 in rows that are nobody's."""
@@ -70,11 +78,10 @@ class PackedCall:
             return q, k, v, known
         q, k, v = map(addressable, (q, k, v))
         key = plan_key(q, k, v, (kind, self._key))
-        return q, k, v, _LAUNCHES.get(key) or _LAUNCHES.remember(key, self._made(kind, q, k, v))
-
-    def _made(self, kind: Any, *tensors: torch.Tensor) -> PackedForward | PackedBackward:
-        pages = {} if self._table is None else {"pages": self._key[-1]}
-        return kind(*tensors, self._bounds, self._masks, **pages)
+        known = _LAUNCHES.get(key)
+        if known is None:
+            known = _LAUNCHES.remember(key, kind(q, k, v, self._bounds, self._masks, *filter(None, self._key[-1:])))
+        return q, k, v, known
 
 
 def takes_pages(k: torch.Tensor, v: torch.Tensor) -> bool:
@@ -89,19 +96,16 @@ class TileList:
     `blocks`: up to how many blocks of `step` queries a table of them has; 0: there is none.
     """
 
-    def __init__(self, shape: PackedShape, rows: int, step: int, blocks: int = 0) -> None:
-        of_keys = blocks > 0
+    def __init__(self, shape: PackedShape, rows: int, step: int, blocks: int = 0, pages: Pages | None = None) -> None:
+        of_keys, chained = blocks > 0, pages is not None and not pages.in_place
         self.most = most_tiles(shape.total_k if of_keys else shape.total_q, shape.sequences, rows)
         self.table = list_length(self.most)
         self._length = list_length(self.most, blocks)
-        rest = (
-            *(shape.sequences, shape.total_q, shape.total_k, self.most, shape.multiprocessors),
-            tuning.packed_rows_in_l2(shape.size),
-            TileListConfig(
-                *(rows, step, of_keys, shape.causal and not shape.window_size), *constants_of(shape.sequences), pdl=True
-            ),
-        )
-        self.launch = Launch(list_tiles_kernel, list_grid(shape.sequences), shape.device, (None,) * 5, rest)
+        grid, constants = list_shape(shape.sequences)
+        sizes = (shape.sequences, shape.total_q, shape.total_k, *(pages[:2] if pages else (0, -1)), self.most)
+        flags = (of_keys, shape.causal and not shape.window_size, *constants, True, chained)
+        rest = (*sizes, shape.multiprocessors, tuning.packed_rows_in_l2(shape.size), TileListConfig(rows, step, *flags))
+        self.launch = Launch(list_tiles_kernel, grid, shape.device, (None,) * 5, rest, pdl=chained)
 
     def room(self, like: torch.Tensor) -> torch.Tensor:
         """Return room for the list, and for the table behind it, which begins at `table`."""
@@ -124,25 +128,22 @@ class PackedShape:
 
 
 class PackedForward:
-    """Computes the output and the base-2 logsumexp of packed tensors with the shapes and strides of these.
-
-    k and v are pages with `pages`: about how many sequences have tiles, and how many keys these have.
-    """
+    """Computes the output and the base-2 logsumexp of packed tensors with the shapes and strides of these."""
 
     def __init__(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: SequenceBounds, masks: Masks, pages: Any = None
     ) -> None:
         shape = PackedShape(q, k, len(bounds.starts_q), masks)
-        long, total_k = pages or (shape.sequences, shape.total_k)
+        long, total_k = pages[2:4] if pages else (shape.sequences, shape.total_k)
         length = tuning.packed_length(bounds.longest_q)
         tiles = tuning.packed_forward_tiles(shape.size, length, shape.causal, shape.window_size > 0)
         tile_rows = configs.ROWS * tiles.consumers
-        self._tiles = TileList(shape, tile_rows, tiles.block_n)
+        self._tiles = TileList(shape, tile_rows, tiles.block_n, pages=pages)
         programs = min(self._tiles.most * shape.num_heads, shape.multiprocessors)
         tiles_of_head = most_tiles(shape.total_q, long, tile_rows)
         in_l2 = tuning.heads_in_l2(total_k, shape.size, shape.group_size, shape.num_heads, tiles_of_head, programs)
         rows, keys = ([1, 1, n, shape.size] for n in (configs.ROWS, tiles.block_n))
-        page_size = k.shape[2] if pages else 0
+        page_size = k.shape[2] if pages and pages.in_place else 0
         if 0 < page_size < tiles.block_n:
             keys = [1, 1, page_size, configs.BOX_COLUMNS]
         makers = (*map(Descriptor, (q, k, v), (rows, keys, keys)), *(None,) * 9)
@@ -160,12 +161,7 @@ class PackedForward:
         self._launch = Launch(forward_kernel, (programs, 1, 1), shape.device, makers, (*rest, config), pdl=True)
 
     def __call__(
-        self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        bounds: SequenceBounds,
-        table: torch.Tensor | None = None,
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: SequenceBounds, table: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return out (1, num_heads, total_q, head_dim) and lse (1, num_heads, total_q)."""
         out = _packed_like(q)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_launch_dependents
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from .configs import PACKED_FIELDS
 
@@ -29,14 +29,10 @@ def list_length(tiles: int, blocks: int = 0) -> int:
     return PACKED_FIELDS * (1 + tiles) + (2 * (1 + blocks) if blocks else 0)
 
 
-def list_grid(sequences: int) -> tuple[int, int, int]:
-    """Return the grid of `list_tiles_kernel`."""
-    return sequences + 1, max(1, min(_PROGRAMS, _ALL_PROGRAMS // (sequences + 1))), 1
-
-
-def constants_of(sequences: int) -> tuple[int, int]:
-    """Return TILES and SEQUENCES for so many sequences."""
-    return _TILES, max(16, min(128, triton.next_power_of_2(sequences + 1)))
+def list_shape(sequences: int) -> tuple[tuple[int, int, int], tuple[int, int]]:
+    """Return the grid of `list_tiles_kernel` for so many sequences, and `tiles` and `sequences` of its constants."""
+    grid = sequences + 1, max(1, min(_PROGRAMS, _ALL_PROGRAMS // (sequences + 1))), 1
+    return grid, (_TILES, max(16, min(128, triton.next_power_of_2(sequences + 1))))
 
 
 @dataclass(frozen=True)
@@ -50,22 +46,26 @@ class TileListConfig:
     tiles: int  # tiles that a program places at a time
     sequences: int  # sequences that a program compares with at a time
     pdl: bool = False  # the next kernel may begin before this one has ended
+    chained: bool = False  # this one begins before the last has ended, of which only the next needs something
 
 
-@triton.jit(do_not_specialize=["sequences", "total_q", "total_k", "most", "multiprocessors", "rows_in_l2"])
-def list_tiles_kernel(tiles, starts_q, ends_q, starts_k, ends_k, sequences, total_q, total_k, most, multiprocessors,
-                      rows_in_l2, CONFIG: tl.constexpr):  # fmt: skip
+@triton.jit(
+    do_not_specialize=["sequences", "total_q", "total_k", "room", "few", "most", "multiprocessors", "rows_in_l2"]
+)
+def list_tiles_kernel(tiles, starts_q, ends_q, starts_k, ends_k, sequences, total_q, total_k, room, few, most,
+                      multiprocessors, rows_in_l2, CONFIG: tl.constexpr):  # fmt: skip
     """Write the list of tiles, of which there are up to `most`; CONFIG is a TileListConfig.
 
     Programs of a sequence take its tiles in turn; the programs after the last sequence take the rows outside all
     sequences. The list begins with what `_list_head` writes. An entry is PACKED_FIELDS numbers: the tile in its
     sequence, the sequence's first query and first key, its seqlen_q and seqlen_k, and how many blocks of `step` queries
     the earlier sequences have. Tiles are sorted by how many blocks of `step` keys, or queries, each sees; equal tiles
-    by their rows. With `of_keys` the table of `_list_blocks` follows.
+    by their rows. With `of_keys` the table of `_list_blocks` follows. Of sequences over pages, whose keys have `room`
+    for so many rows, those with up to `few` queries have no tiles, as they are decoded.
     """
     if CONFIG.pdl:
         gdc_launch_dependents()
-    bounds = (starts_q, ends_q, starts_k, ends_k, sequences, total_q, total_k)
+    bounds = (starts_q, ends_q, starts_k, ends_k, sequences, total_q, total_k, room, few)
     own = tl.program_id(0)
     first_q, first_k, seqlen_q, seqlen_k = sequence_of(own, bounds, CONFIG.of_keys)
     steps_before = 0
@@ -102,6 +102,8 @@ def list_tiles_kernel(tiles, starts_q, ends_q, starts_k, ends_k, sequences, tota
         _list_blocks(tiles + _FIELDS * (1 + most), own, steps_before, bounds, CONFIG)
     if (own == sequences) & (tl.program_id(1) == 0):
         _list_head(tiles, bounds, most, multiprocessors, rows_in_l2, CONFIG)
+    if CONFIG.chained:
+        gdc_wait()
 
 
 @triton.jit
@@ -111,7 +113,7 @@ def _list_blocks(table, own, before, bounds, CONFIG: tl.constexpr):
     The table begins with how many there are and a number that nobody reads; of each block it has the first row, and the
     row behind the last of its sequence. Rows that are nobody's are a sequence.
     """
-    starts_q, ends_q, _, _, sequences, total_q, _ = bounds
+    starts_q, ends_q, _, _, sequences, total_q, _, _, _ = bounds
     first_q, seqlen_q = _rows_of(own, starts_q, ends_q, sequences, total_q, True)
     own_blocks = tl.cdiv(seqlen_q, CONFIG.step)
     for first in range(tl.program_id(1) * CONFIG.tiles, own_blocks, tl.num_programs(1) * CONFIG.tiles):
@@ -159,10 +161,12 @@ def sequence_of(number, bounds, OF_KEYS: tl.constexpr):
 
     That behind the last has the queries up to `total_q` and no keys, or with OF_KEYS the other way round.
     """
-    starts_q, ends_q, starts_k, ends_k, sequences, total_q, total_k = bounds
+    starts_q, ends_q, starts_k, ends_k, sequences, total_q, total_k, room, few = bounds
     first_q, seqlen_q = _rows_of(number, starts_q, ends_q, sequences, total_q, not OF_KEYS)
     first_k, seqlen_k = _rows_of(number, starts_k, ends_k, sequences, total_k, OF_KEYS)
-    return first_q, first_k, seqlen_q, seqlen_k
+    first_k = tl.where((room > 0) & (number < sequences), number * room, first_k)
+    here = (seqlen_q > few) | (number >= sequences)
+    return first_q, first_k, tl.where(here, seqlen_q, 0), tl.where(here, seqlen_k, 0)
 
 
 @triton.jit

@@ -110,6 +110,7 @@ def untrue_on(chip: int) -> list[str]:
             calls.append((kernels.decode, (query, pages, pages), {"page_table": table, "cache_seqlens": starts[1:]}))
         for function, tensors, options in calls:
             launches.clear()
+            plans.forget()  # what has run is launched unrecorded
             function(*tensors, **options)
             said = kernels.explain(*tensors, **options)
             ran = {part for x in launches for part in x.kernel.fn.__module__.split(".")[2:3]}

@@ -40,18 +40,19 @@ def bounds_of(lengths_q: list[int], lengths_k: list[int], device: str) -> Sequen
 
 
 def listed(
-    lengths_q: list[int], lengths_k: list[int], rows: int, step: int, of_keys: bool, causal: bool
+    lengths_q: list[int], lengths_k: list[int], rows: int, step: int, of_keys: bool, causal: bool, room: int, few: int
 ) -> list[tuple[int, ...]]:
     """The entries of a list of tiles, from the definition: element by element."""
-    own_length = lengths_k if of_keys else lengths_q
-    sequences = list(zip(lengths_q, lengths_k, own_length, strict=True))
+    seen = [(q, k) if q > few else (0, 0) for q, k in zip(lengths_q, lengths_k, strict=True)]
+    sequences = [(q, k, k if of_keys else q) for q, k in seen]
     sequences.append((0, REST, REST) if of_keys else (REST, 0, REST))
     entries, first_q, first_k, steps = [], 0, 0, 0
     for i, (seqlen_q, seqlen_k, own) in enumerate(sequences):
         behind = i == len(lengths_q)
+        first_k = i * room if room else first_k
         firsts = (0 if behind and of_keys else first_q, 0 if behind and not of_keys else first_k)
         entries += [(m, *firsts, seqlen_q, seqlen_k, steps) for m in range(-(-own // rows))]
-        first_q, first_k, steps = first_q + seqlen_q, first_k + seqlen_k, steps - (-seqlen_q // step)
+        first_q, first_k, steps = sum(lengths_q[: i + 1]), first_k + seqlen_k, steps - (-seqlen_q // step)
 
     def blocks_seen(entry: tuple[int, ...]) -> int:
         m, _, _, seqlen_q, seqlen_k, _ = entry
@@ -65,20 +66,20 @@ def listed(
     return sorted(entries, key=blocks_seen)
 
 
-@pytest.mark.parametrize("of_keys", [False, True])
+@pytest.mark.parametrize(("of_keys", "spaces", "few"), [(False, 0, -1), (True, 0, -1), (False, 64, 8)])
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize(("rows", "step"), [(8, 16), (16, 8)])
-def test_tiles_are_listed_by_how_many_blocks_each_sees(of_keys, causal, rows, step, device) -> None:
+def test_tiles_are_listed_by_how_many_blocks_each_sees(of_keys, spaces, few, causal, rows, step, device) -> None:
     lengths_q, lengths_k = [37, 0, 5, 50, 8, 70], [37, 20, 0, 61, 3, 30]
     bounds = bounds_of(lengths_q, lengths_k, device)
     total_q, total_k = sum(lengths_q) + REST, sum(lengths_k) + REST
     most, blocks = most_tiles(total_k if of_keys else total_q, len(lengths_q), rows), most_tiles(total_q, 6, step)
     room = torch.zeros(list_length(most, blocks), dtype=torch.int32, device=device)
-    sizes = (len(lengths_q), total_q, total_k, most, 3, 1 << 20)
+    sizes = (len(lengths_q), total_q, total_k, spaces, few, most, 3, 1 << 20)
     config = TileListConfig(rows, step, of_keys, causal, 4, 4)  # several rounds of tiles and of sequences
     list_tiles_kernel[(len(lengths_q) + 1, 2)](room, *bounds[:4], *sizes, Constants(config))
     tiles, table = room[: list_length(most)].view(1 + most, -1), room[list_length(most) :].view(1 + blocks, 2)
-    expected = listed(lengths_q, lengths_k, rows, step, of_keys, causal)
+    expected = listed(lengths_q, lengths_k, rows, step, of_keys, causal, spaces, few)
     assert tiles[0, 0] == len(expected)
     assert [tuple(entry[:6]) for entry in tiles[1 : 1 + len(expected)].tolist()] == expected
     if of_keys:
@@ -93,7 +94,7 @@ def test_more_heads_are_taken_together_the_less_work_a_head_has_beside_its_longe
     bounds, total = bounds_of(lengths, lengths, device), sum(lengths)
     most = most_tiles(total, len(lengths), 8)
     room = torch.zeros(list_length(most, most), dtype=torch.int32, device=device)
-    sizes = (len(lengths), total, total, most, 24, rows_in_l2)
+    sizes = (len(lengths), total, total, 0, -1, most, 24, rows_in_l2)
     config = TileListConfig(8, 8, of_keys, True, 8, 16)
     list_tiles_kernel[(len(lengths) + 1, 1)](room, *bounds[:4], *sizes, Constants(config))
     assert room[1] == expected
@@ -139,13 +140,12 @@ def test_delta_and_dq_have_whole_blocks_of_every_sequence(block_m, head_dim, blo
 
 def launches_of(kind: Any, head_dim: int, mask: tuple[bool, int], page: int = 0) -> list[tuple[Any, ...]]:
     """What the launches of packed sequences are made of, by a host that cannot read where sequences begin."""
-    named: Any = {"pages": (4, 600)} if page else {}
+    named: Any = {"pages": packed.Pages(600, 1, 4, 600, True)} if page else {}
     made: list[tuple[Any, ...]] = []
     q, k = (torch.zeros(1, heads, sum(x) + REST, head_dim) for heads, x in ((2, LENGTHS[0]), (1, LENGTHS[1])))
     k = torch.zeros(7, 1, page, head_dim) if page else k
-    few = SimpleNamespace(multi_processor_count=3)
     with (
-        mock.patch.object(torch.cuda, "get_device_properties", lambda device: few),
+        mock.patch.object(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(multi_processor_count=3)),
         mock.patch.object(packed, "Launch", lambda *arguments, **_: made.append(arguments)),
     ):
         kind(q.bfloat16(), k.bfloat16(), k.bfloat16(), bounds_of(*LENGTHS, "meta"), (*mask, 1.0), **named)
@@ -154,7 +154,7 @@ def launches_of(kind: Any, head_dim: int, mask: tuple[bool, int], page: int = 0)
 
 def table_of(rows: int, step: int, of_keys: bool, causal: bool) -> torch.Tensor:
     """A list of tiles as kernels are given it."""
-    entries = [(*entry, 0, 0) for entry in listed(*LENGTHS, rows, step, of_keys, causal)]
+    entries = [(*entry, 0, 0) for entry in listed(*LENGTHS, rows, step, of_keys, causal, 0, -1)]
     return torch.tensor([(len(entries), 2, *[0] * 6), *entries])
 
 
@@ -237,7 +237,7 @@ def test_no_sequence_sees_what_the_next_one_holds(head_dim: int, longest: int, c
     for of_q, of_k in list(zip(*rows, strict=True))[1::2] + [(rows[0][-1], rows[1][-1])]:
         q[:, :, of_q], k[:, :, of_k], v[:, :, of_k] = math.nan, math.nan, math.inf
     masks = (causal, window, head_dim**-0.5)
-    out, lse = PackedForward(q, k, v, bounds, masks)(q, k, v, bounds)
+    out, lse = PackedForward(q, k, v, bounds, masks)(q, k, v, bounds, None)
     dout = torch.randn(out.shape, device="cuda").bfloat16()
     gradients = PackedBackward(q, k, v, bounds, masks)(BackwardInputs(q, k, v, out, lse, dout), bounds)
     for of_q, of_k in list(zip(*rows, strict=True))[:-1:2]:
@@ -257,7 +257,7 @@ def test_no_sequence_sees_what_the_next_one_holds(head_dim: int, longest: int, c
 @on_hopper
 @pytest.mark.parametrize(
     ("head_dim", "page", "longest", "causal"),
-    [(64, 64, 1500, True), (80, 64, 1500, True), (128, 64, 1500, True), (128, 128, 900, True), (128, 256, 1500, False)],
+    [(64, 16, 1500, True), (80, 64, 1500, True), (128, 64, 1500, True), (128, 16, 900, True), (128, 256, 1500, False)],
 )
 def test_pages_give_the_bits_of_rows(head_dim: int, page: int, longest: int, causal: bool) -> None:
     lengths_q, lengths_k, entries = [longest, 700, longest, 4], [longest, 2000, 0, 5], 2000 // page + 2
@@ -275,7 +275,7 @@ def test_pages_give_the_bits_of_rows(head_dim: int, page: int, longest: int, cau
     asked = (*starts, *bounds[4:6])
     expected = kernels.attention_varlen(q, *kv, *asked, causal=causal, return_lse=True)
     table = table.view(4, entries)
-    assert paged.reads(q, (pages[0], pages[1]), table, 4, (causal, 0, head_dim**-0.5))
+    assert paged.ways(q, (pages[0], pages[1]), table, 4, (causal, 0, head_dim**-0.5)) == (True, page > 16)
     found = kernels.attention_varlen(q, *pages, *asked, causal=causal, block_table=table, return_lse=True)
     assert all(map(torch.equal, found, expected))
 
