@@ -26,6 +26,7 @@ from .scores import (
     sequence,
     store_tile,
     to_nearest,
+    within,
     zero_panels,
 )
 
@@ -77,18 +78,19 @@ def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shap
     dout_tile = load_values(dout, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, True)
     out_tile = load_values(out, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, True)
     statistics = batch * shape.stats_b + head * shape.stats_h + first_q + rows
+    there = within(rows, seqlen_q, CONFIG)
     delta = tl.sum(out_tile[0].to(tl.float32) * dout_tile[0].to(tl.float32), 1)
     if CONFIG.values.block_d2 > 0:
         delta += tl.sum(out_tile[1].to(tl.float32) * dout_tile[1].to(tl.float32), 1)
     if tensors.dlse is not None:
-        delta -= tl.load(tensors.dlse + statistics, mask=rows < seqlen_q, other=0.0)
-    tl.store(delta_ptr + statistics, delta, mask=rows < seqlen_q)
-    lse = load_logsumexp(lse_ptr + statistics, rows < seqlen_q)
+        delta -= tl.load(tensors.dlse + statistics, mask=there, other=0.0)
+    tl.store(delta_ptr + statistics, delta, mask=there)
+    lse = load_logsumexp(lse_ptr + statistics, there)
     queries = (q_tile, to_nearest(dout_tile, CONFIG), lse, delta)
     sums = zero_panels(BLOCK_M, CONFIG)
     walk = (first, start_m, own)
     for PART in tl.static_range(3):
-        if PART == 2 or (not CONFIG.one_loop and (PART == 1 or CONFIG.has_left or CONFIG.spans)):
+        if CONFIG.tail if PART == 2 else not CONFIG.one_loop and (PART == 1 or CONFIG.has_left or CONFIG.spans):
             sums = _dq_of_keys(sums, ends[PART], ends[PART + 1], walk, queries, k, v, tensors, shape, CONFIG, PART != 1)
     values = (sums[0] * shape.scale, sums[1] * shape.scale)
     store_tile(dq, batch, head, first_q, start_m, seqlen_q, values, BLOCK_M, CONFIG, CONFIG)
@@ -125,14 +127,14 @@ def _dkdv_of_queries(sums, dv_sum, lo, hi, walk, tiles, queries, tensors, shape,
         scores, bend = capped(product_of_panels(k_tile, q_tile, CONFIG), shape, CONFIG)
         scores = masked(scores, rows[None, :], keys[:, None], of_head, tensors, shape, CONFIG, MASKED)
         statistics = batch * shape.stats_b + head * shape.stats_h + first_q + rows
-        lse = load_logsumexp(lse_ptr + statistics, rows < seqlen_q)
+        lse = load_logsumexp(lse_ptr + statistics, within(rows, seqlen_q, CONFIG))
         p = probabilities(scores, shape.factor, lse, True, 0, False, EXACT)
         dout_tile = load_values(dout, batch, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, True)
         p_kept = kept(p, start, start_n, of_head, tensors, shape, CONFIG, True)
         dv_sum = add_to_panels(dv_sum, p_kept, dout_tile, CONFIG.values)
         dp = product_of_panels(v_tile, dout_tile, CONFIG.values)
         dp = kept(dp, start, start_n, of_head, tensors, shape, CONFIG, True)
-        delta = tl.load(delta_ptr + statistics, mask=rows < seqlen_q, other=0.0)
+        delta = tl.load(delta_ptr + statistics, mask=within(rows, seqlen_q, CONFIG), other=0.0)
         ds = p * (dp - delta[None, :])
         if CONFIG.softcap != "":
             ds = ds * (1.0 - bend * bend)
@@ -221,7 +223,7 @@ def features_dmask_kernel(q, k, v, dout, sums, lse_ptr, delta_ptr, tensors, shap
         end = tl.where(start_n + BLOCK_N - 1 < start_m + shift - shape.left, begin, end)
     total = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
     shared = (line // sums.heads, line % sums.heads, (0, 0, seqlen_q, seqlen_k))
-    added = load_mask(rows[:, None], keys[None, :], shared, tensors).to(tl.float32) * _LOG2_E
+    added = load_mask(rows[:, None], keys[None, :], shared, tensors, CONFIG).to(tl.float32) * _LOG2_E
     OWN: tl.constexpr = tensors.prefixes is not None or tensors.documents is not None  # masks of a batch
     if not OWN:
         positions = rows[:, None] + shift
@@ -236,13 +238,13 @@ def features_dmask_kernel(q, k, v, dout, sums, lse_ptr, delta_ptr, tensors, shap
         scores, _ = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
         scores = masked(scores, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, OWN, False) + added
         statistics = batch * shape.stats_b + head * shape.stats_h + rows
-        lse = load_logsumexp(lse_ptr + statistics, rows < seqlen_q)
+        lse = load_logsumexp(lse_ptr + statistics, within(rows, seqlen_q, CONFIG))
         p = probabilities(scores, shape.factor, lse, True, 1, False, EXACT)
         dout_tile = load_values(dout, batch, head, 0, start_m, seqlen_q, BLOCK_M, CONFIG, True)
         v_tile = load_values(v, batch, head // shape.group, 0, start_n, seqlen_k, BLOCK_N, CONFIG, True)
         dp = product_of_panels(dout_tile, v_tile, CONFIG.values)
         dp = kept(dp, start_m, start_n, own, tensors, shape, CONFIG, False)
-        delta = tl.load(delta_ptr + statistics, mask=rows < seqlen_q, other=0.0)
+        delta = tl.load(delta_ptr + statistics, mask=within(rows, seqlen_q, CONFIG), other=0.0)
         total += p * (dp - delta[:, None])
     pointers = sums.base + (place * seqlen_q + rows)[:, None] * seqlen_k + keys[None, :]
     tl.store(pointers, total, mask=(rows < seqlen_q)[:, None] & (keys < seqlen_k)[None, :])

@@ -177,7 +177,10 @@ class FeatureCall:
                 grid = (-(-shape.seqlen_q // tile.block_m) * tiles_k * sums.lines * sums.parts,)
             if config.blocks % max(tile.block_m, tile.block_n):
                 continue
-            constants = Constants(replace(config, block_m=tile.block_m, block_n=tile.block_n, unit=unit))
+            whole = self._is_whole(shape, config.blocks or tile.block_m, config.blocks or tile.block_n)
+            tail = config.one_loop or config.spans or config.has_right or not whole
+            own = {"block_m": tile.block_m, "block_n": tile.block_n, "whole": whole, "tail": tail}
+            constants = Constants(replace(config, unit=unit, **own))
             options = {"num_warps": tile.num_warps, "num_stages": tile.num_stages}
             if tile.programs:
                 options["maxnreg"] = 2048 // (tile.programs * tile.num_warps)
@@ -223,6 +226,11 @@ class FeatureCall:
             return found
         lists = dict(zip(blocks._fields[1:], blocks[1:], strict=True))
         return found._replace(**lists, blocks_b=int(len(blocks.listed) > 1))
+
+    def _is_whole(self, shape: FeatureShape, rows: int, keys: int) -> bool:
+        """Return whether blocks of so many rows and keys end with all sequences; a batch of any has the same bits."""
+        ragged = shape.seqlen_q % rows or shape.seqlen_k % keys
+        return not ragged and self.bounds is None and self.table is None and not invariant.wanted()
 
     @property
     def _is_of_keys(self) -> bool:

@@ -24,6 +24,7 @@ from .scores import (
     sequence,
     store_tile,
     to_nearest,
+    within,
     zero_panels,
 )
 
@@ -196,7 +197,7 @@ def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, CONFIG: tl.co
     state = (zero_panels(BLOCK_M, CONFIG.values), row_sum, row_max)
     walk = (first, start_m, own)
     for PART in tl.static_range(3):
-        if PART == 2 or (not CONFIG.one_loop and (PART == 1 or CONFIG.has_left or CONFIG.spans)):
+        if CONFIG.tail if PART == 2 else not CONFIG.one_loop and (PART == 1 or CONFIG.has_left or CONFIG.spans):
             state = _fold(state, ends[PART], ends[PART + 1], walk, q_tile, k, v, tensors, shape, CONFIG, PART != 1)
     acc, row_sum, row_max = state
 
@@ -209,5 +210,6 @@ def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, CONFIG: tl.co
     total = sum_of_rounded(row_sum, row_max, shape.factor, v.base.dtype.element_ty) if CONFIG.scale_last else row_sum
     values = (acc[0] / total[:, None], acc[1] / total[:, None])
     store_tile(out, batch, head, first_q, start_m, seqlen_q, values, BLOCK_M, CONFIG, CONFIG.values)
+    there = within(rows, seqlen_q, CONFIG)
     statistics = lse_ptr + batch * shape.stats_b + head * shape.stats_h + first_q + rows
-    store_logsumexp(statistics, scaled_maximum(row_max, shape.factor), row_sum, some, rows < seqlen_q)
+    store_logsumexp(statistics, scaled_maximum(row_max, shape.factor), row_sum, some, there)

@@ -38,14 +38,14 @@ def rows_of(rows, batch, head, first, CONFIG: tl.constexpr):
 def load_wide(rows, batch, head, first, start, limit, ROWS: tl.constexpr, CONFIG: tl.constexpr, MASKED: tl.constexpr):
     """Load rows of q or k as panels.load_panels does; those of a sequence begin at row `first`."""
     base, stride = rows_of(rows, batch, head, first, CONFIG)
-    return load_panels(base, start, stride, limit, ROWS, CONFIG, MASKED)
+    return load_panels(base, start, stride, limit, ROWS, CONFIG, MASKED and not CONFIG.whole)
 
 
 @triton.jit
 def load_values(rows, batch, head, first, start, limit, ROWS: tl.constexpr, CONFIG: tl.constexpr, MASKED: tl.constexpr):
     """Load rows of v, out or dout as panels.load_panels does; those of a sequence begin at row `first`."""
     base, stride = rows_of(rows, batch, head, first, CONFIG)
-    return load_panels(base, start, stride, limit, ROWS, CONFIG.values, MASKED)
+    return load_panels(base, start, stride, limit, ROWS, CONFIG.values, MASKED and not CONFIG.whole)
 
 
 @triton.jit
@@ -155,11 +155,17 @@ def capped(products, shape, CONFIG: tl.constexpr):
 
 
 @triton.jit
-def load_mask(rows, keys, own, tensors):
+def within(numbers, limit, CONFIG: tl.constexpr):
+    """Return which rows or keys there are: those below the limit, or all if tiles end with them."""
+    return (numbers < limit) | CONFIG.whole
+
+
+@triton.jit
+def load_mask(rows, keys, own, tensors, CONFIG: tl.constexpr):
     """Return the mask of rows and keys, 0 beyond the ends of both; own: as in `masked`."""
     batch, head, bounds = own
     first_q, first_k, seqlen_q, seqlen_k = bounds
-    there = (rows < seqlen_q) & (keys < seqlen_k)
+    there = within(rows, seqlen_q, CONFIG) & within(keys, seqlen_k, CONFIG)
     mask = tensors.mask + batch * tensors.mask_b + head * tensors.mask_h
     mask_rows = tl.cast(first_q + rows, tl.int64) * tensors.mask_m
     pointers = mask + mask_rows + tl.cast(first_k + keys, tl.int64) * tensors.mask_n
@@ -190,9 +196,9 @@ def masked(scores, rows, keys, own, tensors, shape, CONFIG: tl.constexpr, MASKED
             of_rows = tl.load(ids + positions, mask=rows < seqlen_q, other=0)
             seen = seen & (of_rows == tl.load(ids + keys, mask=keys < seqlen_k, other=0))
     if CONFIG.mask == "boolean":
-        seen = seen & (load_mask(rows, keys, own, tensors) != 0)
+        seen = seen & (load_mask(rows, keys, own, tensors, CONFIG) != 0)
     elif CONFIG.mask != "" and ADDED:
-        mask = load_mask(rows, keys, own, tensors).to(tl.float32)
+        mask = load_mask(rows, keys, own, tensors, CONFIG).to(tl.float32)
         # An addition to products alone would be moved into them, which would wait for the mask.
         scores = tl.fma(mask, _LOG2_E / shape.factor, scores) if CONFIG.scale_last else scores + mask * _LOG2_E
     return tl.where(seen, scores, float("-inf")) if MASKED else scores
