@@ -208,7 +208,8 @@ def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, CONFIG: tl.co
     row_sum = tl.where(some, row_sum, 1.0)
     row_max = tl.where(some, row_max, 0.0)
     total = sum_of_rounded(row_sum, row_max, shape.factor, v.base.dtype.element_ty) if CONFIG.scale_last else row_sum
-    values = (acc[0] / total[:, None], acc[1] / total[:, None])
+    inverse = 1.0 / total
+    values = (acc[0] * inverse[:, None], acc[1] * inverse[:, None])
     store_tile(out, batch, head, first_q, start_m, seqlen_q, values, BLOCK_M, CONFIG, CONFIG.values)
     there = within(rows, seqlen_q, CONFIG)
     statistics = lse_ptr + batch * shape.stats_b + head * shape.stats_h + first_q + rows
