@@ -183,7 +183,7 @@ class FeatureCall:
             constants = Constants(replace(config, unit=unit, **own))
             options = {"num_warps": tile.num_warps, "num_stages": tile.num_stages}
             if tile.programs:
-                options["maxnreg"] = 2048 // (tile.programs * tile.num_warps)
+                options["maxnreg"] = 256 // (tile.programs * tile.num_warps) * 8  # a warp has multiples of 8
             try:
                 with device_guard(q.device):
                     if grid[0]:
