@@ -18,9 +18,9 @@ from .scores import (
     add_to_panels,
     capped,
     kept,
+    load_keys,
     load_mask,
-    load_values,
-    load_wide,
+    load_tile,
     masked,
     place,
     sequence,
@@ -41,18 +41,16 @@ def _dq_of_keys(sums, lo, hi, walk, queries, k, v, tensors, shape, CONFIG: tl.co
     q_tile, dout_tile, lse, delta = queries
     first, start_m, own = walk
     rows = start_m + tl.arange(0, CONFIG.block_m)
-    batch, head, bounds = own
-    first_k, seqlen_k = bounds[1], bounds[3]
-    head_k = head // shape.group
+    head_k = own[1] // shape.group
     if CONFIG.mask == "" or CONFIG.one_loop or lo < hi:  # see walk_of_keys
         for at in tl.range(lo, hi, BLOCK_N):
             start = key_at(at, first, tensors, CONFIG)
             keys = start + tl.arange(0, BLOCK_N)
-            k_tile = load_wide(k, batch, head_k, first_k, start, seqlen_k, BLOCK_N, CONFIG, MASKED)
+            k_tile = load_keys(k, head_k, start, own, tensors, CONFIG, CONFIG, MASKED)
             scores, bend = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
             scores = masked(scores, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, MASKED)
             p = probabilities(scores, shape.factor, lse, True, 1, False, EXACT)
-            v_tile = load_values(v, batch, head_k, first_k, start, seqlen_k, BLOCK_N, CONFIG, MASKED)
+            v_tile = load_keys(v, head_k, start, own, tensors, CONFIG, CONFIG.values, MASKED)
             dp = product_of_panels(dout_tile, v_tile, CONFIG.values)
             dp = kept(dp, start_m, start, own, tensors, shape, CONFIG, False)
             ds = p * (dp - delta[:, None])
@@ -74,9 +72,9 @@ def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shap
     rows = start_m + tl.arange(0, BLOCK_M)
     ends, first = walk_of_keys(start_m, own, tensors, shape, CONFIG)
 
-    q_tile = to_nearest(load_wide(q, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, True), CONFIG)
-    dout_tile = load_values(dout, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, True)
-    out_tile = load_values(out, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, True)
+    q_tile = to_nearest(load_tile(q, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, CONFIG, True), CONFIG)
+    dout_tile = load_tile(dout, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, CONFIG.values, True)
+    out_tile = load_tile(out, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, CONFIG.values, True)
     statistics = batch * shape.stats_b + head * shape.stats_h + first_q + rows
     there = within(rows, seqlen_q, CONFIG)
     delta = tl.sum(out_tile[0].to(tl.float32) * dout_tile[0].to(tl.float32), 1)
@@ -123,13 +121,13 @@ def _dkdv_of_queries(sums, dv_sum, lo, hi, walk, tiles, queries, tensors, shape,
             start = lo + (step % steps if CONFIG.grouped else step) * BLOCK_M
         rows = start + tl.arange(0, BLOCK_M)
         of_head = (batch, head, bounds)
-        q_tile = load_wide(q, batch, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, True)
+        q_tile = load_tile(q, batch, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, CONFIG, True)
         scores, bend = capped(product_of_panels(k_tile, q_tile, CONFIG), shape, CONFIG)
         scores = masked(scores, rows[None, :], keys[:, None], of_head, tensors, shape, CONFIG, MASKED)
         statistics = batch * shape.stats_b + head * shape.stats_h + first_q + rows
         lse = load_logsumexp(lse_ptr + statistics, within(rows, seqlen_q, CONFIG))
         p = probabilities(scores, shape.factor, lse, True, 0, False, EXACT)
-        dout_tile = load_values(dout, batch, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, True)
+        dout_tile = load_tile(dout, batch, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, CONFIG.values, True)
         p_kept = kept(p, start, start_n, of_head, tensors, shape, CONFIG, True)
         dv_sum = add_to_panels(dv_sum, p_kept, dout_tile, CONFIG.values)
         dp = product_of_panels(v_tile, dout_tile, CONFIG.values)
@@ -182,8 +180,10 @@ def features_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, sha
     if CONFIG.one_loop:
         full_hi = lo
 
-    k_tile = to_nearest(load_wide(k, batch, head_k, first_k, start_n, seqlen_k, BLOCK_N, CONFIG, True), CONFIG)
-    v_tile = to_nearest(load_values(v, batch, head_k, first_k, start_n, seqlen_k, BLOCK_N, CONFIG, True), CONFIG)
+    k_tile = to_nearest(load_tile(k, batch, head_k, first_k, start_n, seqlen_k, BLOCK_N, CONFIG, CONFIG, True), CONFIG)
+    v_tile = to_nearest(
+        load_tile(v, batch, head_k, first_k, start_n, seqlen_k, BLOCK_N, CONFIG, CONFIG.values, True), CONFIG
+    )
     sums = zero_panels(BLOCK_N, CONFIG)
     dv_sum = zero_panels(BLOCK_N, CONFIG.values)
     walk, tiles, queries = (first, start_n, own), (k_tile, v_tile), (q, dout, lse_ptr, delta_ptr)
@@ -233,15 +233,15 @@ def features_dmask_kernel(q, k, v, dout, sums, lse_ptr, delta_ptr, tensors, shap
         batch = tl.cast(line // sums.heads + i // sums.of_heads, tl.int64)
         head = tl.cast(line % sums.heads + i % sums.of_heads, tl.int64)
         own = (batch, head, (0, 0, seqlen_q, seqlen_k))
-        q_tile = load_wide(q, batch, head, 0, start_m, seqlen_q, BLOCK_M, CONFIG, True)
-        k_tile = load_wide(k, batch, head // shape.group, 0, start_n, seqlen_k, BLOCK_N, CONFIG, True)
+        q_tile = load_tile(q, batch, head, 0, start_m, seqlen_q, BLOCK_M, CONFIG, CONFIG, True)
+        k_tile = load_tile(k, batch, head // shape.group, 0, start_n, seqlen_k, BLOCK_N, CONFIG, CONFIG, True)
         scores, _ = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
         scores = masked(scores, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, OWN, False) + added
         statistics = batch * shape.stats_b + head * shape.stats_h + rows
         lse = load_logsumexp(lse_ptr + statistics, within(rows, seqlen_q, CONFIG))
         p = probabilities(scores, shape.factor, lse, True, 1, False, EXACT)
-        dout_tile = load_values(dout, batch, head, 0, start_m, seqlen_q, BLOCK_M, CONFIG, True)
-        v_tile = load_values(v, batch, head // shape.group, 0, start_n, seqlen_k, BLOCK_N, CONFIG, True)
+        dout_tile = load_tile(dout, batch, head, 0, start_m, seqlen_q, BLOCK_M, CONFIG, CONFIG.values, True)
+        v_tile = load_tile(v, batch, head // shape.group, 0, start_n, seqlen_k, BLOCK_N, CONFIG, CONFIG.values, True)
         dp = product_of_panels(dout_tile, v_tile, CONFIG.values)
         dp = kept(dp, start_m, start_n, own, tensors, shape, CONFIG, False)
         delta = tl.load(delta_ptr + statistics, mask=within(rows, seqlen_q, CONFIG), other=0.0)

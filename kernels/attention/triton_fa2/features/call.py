@@ -169,6 +169,7 @@ class FeatureCall:
             choices = (*tiles(f"{kind}_{walk}", q, v), *choices)
         if walk == "forward" and self.features.dropout_p and len(self.features.asked) > 2:
             choices = choices[1:] or choices  # the first would spill the numbers of dropout next to other features
+        fixed = self.bounds is not None or self.table is not None or invariant.wanted()  # to one form for all lengths
         for tile in choices:
             grid = (-(-length // (tile.block_n if of_keys else tile.block_m)) * heads * batches,)
             if walk == "dmask":
@@ -177,7 +178,8 @@ class FeatureCall:
                 grid = (-(-shape.seqlen_q // tile.block_m) * tiles_k * sums.lines * sums.parts,)
             if config.blocks % max(tile.block_m, tile.block_n):
                 continue
-            whole = self._is_whole(shape, config.blocks or tile.block_m, config.blocks or tile.block_n)
+            size_m, size_n = (config.blocks or size for size in (tile.block_m, tile.block_n))
+            whole = not (fixed or shape.seqlen_q % size_m or shape.seqlen_k % size_n)
             tail = config.one_loop or config.spans or config.has_right or not whole
             own = {"block_m": tile.block_m, "block_n": tile.block_n, "whole": whole, "tail": tail}
             constants = Constants(replace(config, unit=unit, **own))
@@ -226,11 +228,6 @@ class FeatureCall:
             return found
         lists = dict(zip(blocks._fields[1:], blocks[1:], strict=True))
         return found._replace(**lists, blocks_b=int(len(blocks.listed) > 1))
-
-    def _is_whole(self, shape: FeatureShape, rows: int, keys: int) -> bool:
-        """Return whether blocks of so many rows and keys end with all sequences; a batch of any has the same bits."""
-        ragged = shape.seqlen_q % rows or shape.seqlen_k % keys
-        return not ragged and self.bounds is None and self.table is None and not invariant.wanted()
 
     @property
     def _is_of_keys(self) -> bool:

@@ -15,12 +15,10 @@ from .scores import (
     add_to_panels,
     capped,
     kept,
-    load_at,
-    load_values,
-    load_wide,
+    load_keys,
+    load_tile,
     masked,
     place,
-    rows_in_pages,
     sequence,
     store_tile,
     to_nearest,
@@ -148,27 +146,16 @@ def _fold(state, lo, hi, walk, q_tile, k, v, tensors, shape, CONFIG: tl.constexp
     acc, row_sum, row_max = state
     first, start_m, own = walk
     rows = start_m + tl.arange(0, CONFIG.block_m)
-    batch, head, bounds = own
-    first_k, seqlen_k = bounds[1], bounds[3]
-    head_k = head // shape.group
+    head_k = own[1] // shape.group
     if CONFIG.mask == "" or CONFIG.one_loop or lo < hi:  # see walk_of_keys
         for at in tl.range(lo, hi, BLOCK_N):
             start = key_at(at, first, tensors, CONFIG)
             keys = start + tl.arange(0, BLOCK_N)
-            if CONFIG.page_size > 0:
-                there = keys < seqlen_k
-                pointers = rows_in_pages(k, keys, there, head_k, batch, tensors, CONFIG)
-                k_tile = load_at(pointers, there, CONFIG)
-            else:
-                k_tile = load_wide(k, batch, head_k, first_k, start, seqlen_k, BLOCK_N, CONFIG, MASKED)
+            k_tile = load_keys(k, head_k, start, own, tensors, CONFIG, CONFIG, MASKED)
             scores, _ = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
             scores = masked(scores, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, MASKED)
             p, alpha, row_sum, row_max = weigh(scores, row_sum, row_max, shape.factor, True)
-            if CONFIG.page_size > 0:
-                pointers = rows_in_pages(v, keys, keys < seqlen_k, head_k, batch, tensors, CONFIG)
-                v_tile = load_at(pointers, keys < seqlen_k, CONFIG.values)
-            else:
-                v_tile = load_values(v, batch, head_k, first_k, start, seqlen_k, BLOCK_N, CONFIG, MASKED)
+            v_tile = load_keys(v, head_k, start, own, tensors, CONFIG, CONFIG.values, MASKED)
             p = kept(p, start_m, start, own, tensors, shape, CONFIG, False)
             scaled = (acc[0] * alpha[:, None], acc[1] * alpha[:, None])
             acc = add_to_panels(scaled, p, v_tile, CONFIG.values)
@@ -187,7 +174,7 @@ def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, CONFIG: tl.co
     rows = start_m + tl.arange(0, BLOCK_M)
     ends, first = walk_of_keys(start_m, own, tensors, shape, CONFIG)
 
-    q_tile = to_nearest(load_wide(q, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, True), CONFIG)
+    q_tile = to_nearest(load_tile(q, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, CONFIG, True), CONFIG)
     row_sum = tl.zeros([BLOCK_M], dtype=tl.float32)
     row_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
     if tensors.sinks is not None:  # a key without a value, seen first

@@ -35,17 +35,11 @@ def rows_of(rows, batch, head, first, CONFIG: tl.constexpr):
 
 
 @triton.jit
-def load_wide(rows, batch, head, first, start, limit, ROWS: tl.constexpr, CONFIG: tl.constexpr, MASKED: tl.constexpr):
-    """Load rows of q or k as panels.load_panels does; those of a sequence begin at row `first`."""
+def load_tile(rows, batch, head, first, start, limit, ROWS: tl.constexpr, CONFIG: tl.constexpr, COLUMNS: tl.constexpr,
+              MASKED: tl.constexpr):  # fmt: skip
+    """Load rows as panels.load_panels does; those of a sequence begin at row `first`."""
     base, stride = rows_of(rows, batch, head, first, CONFIG)
-    return load_panels(base, start, stride, limit, ROWS, CONFIG, MASKED and not CONFIG.whole)
-
-
-@triton.jit
-def load_values(rows, batch, head, first, start, limit, ROWS: tl.constexpr, CONFIG: tl.constexpr, MASKED: tl.constexpr):
-    """Load rows of v, out or dout as panels.load_panels does; those of a sequence begin at row `first`."""
-    base, stride = rows_of(rows, batch, head, first, CONFIG)
-    return load_panels(base, start, stride, limit, ROWS, CONFIG.values, MASKED and not CONFIG.whole)
+    return load_panels(base, start, stride, limit, ROWS, COLUMNS, MASKED and not CONFIG.whole)
 
 
 @triton.jit
@@ -67,26 +61,28 @@ def store_tile(rows, batch, head, first, start, limit, values, ROWS: tl.constexp
 
 
 @triton.jit
-def rows_in_pages(rows, keys, there, head, batch, tensors, CONFIG: tl.constexpr):
-    """Return the addresses of the rows of keys in their pages.
+def load_keys(rows, head, start, own, tensors, CONFIG: tl.constexpr, COLUMNS: tl.constexpr, MASKED: tl.constexpr):
+    """Load a tile of keys or values, which may lie in pages; own: as in `masked`.
 
-    Nothing is read for keys that are not `there`. A number of a page that does not exist becomes that of one that does.
+    Nothing is read for keys that are not there. A number of a page that does not exist becomes that of one that does.
     """
-    pages = tl.load(tensors.table + batch * tensors.table_b + keys // CONFIG.page_size, mask=there, other=0)
-    pages = tl.cast(tl.minimum(tl.maximum(pages, 0), tensors.last_page), tl.int64)
-    base, stride = rows_of(rows, 0, head, 0, CONFIG)
-    return base + pages * rows.b * CONFIG.unit + tl.cast(keys % CONFIG.page_size, tl.int64) * stride
-
-
-@triton.jit
-def load_at(pointers, there, COLUMNS: tl.constexpr):
-    """Load the rows at addresses as their panels; zeros where they are not `there`."""
-    FIRST: tl.constexpr = COLUMNS.block_d if COLUMNS.block_d2 > 0 else COLUMNS.head_dim
-    low = _load_columns(pointers, there, FIRST, COLUMNS.block_d)
-    high = low
-    if COLUMNS.block_d2 > 0:
-        high = _load_columns(pointers + FIRST, there, COLUMNS.head_dim - FIRST, COLUMNS.block_d2)
-    return low, high
+    batch, _, bounds = own
+    if CONFIG.page_size == 0:
+        tile = load_tile(rows, batch, head, bounds[1], start, bounds[3], CONFIG.block_n, CONFIG, COLUMNS, MASKED)
+    else:
+        keys = start + tl.arange(0, CONFIG.block_n)
+        there = keys < bounds[3]
+        pages = tl.load(tensors.table + batch * tensors.table_b + keys // CONFIG.page_size, mask=there, other=0)
+        pages = tl.cast(tl.minimum(tl.maximum(pages, 0), tensors.last_page), tl.int64)
+        base, stride = rows_of(rows, 0, head, 0, CONFIG)
+        pointers = base + pages * rows.b * CONFIG.unit + tl.cast(keys % CONFIG.page_size, tl.int64) * stride
+        FIRST: tl.constexpr = COLUMNS.block_d if COLUMNS.block_d2 > 0 else COLUMNS.head_dim
+        low = _load_columns(pointers, there, FIRST, COLUMNS.block_d)
+        high = low
+        if COLUMNS.block_d2 > 0:
+            high = _load_columns(pointers + FIRST, there, COLUMNS.head_dim - FIRST, COLUMNS.block_d2)
+        tile = low, high
+    return tile
 
 
 @triton.jit
