@@ -16,6 +16,7 @@ from ..tile_ops import load_logsumexp, probabilities
 from .forward import key_at, shown_span, span_of_documents, walk_of_keys
 from .scores import (
     add_to_panels,
+    added_mask,
     capped,
     kept,
     load_keys,
@@ -48,7 +49,8 @@ def _dq_of_keys(sums, lo, hi, walk, queries, k, v, tensors, shape, CONFIG: tl.co
             keys = start + tl.arange(0, BLOCK_N)
             k_tile = load_keys(k, head_k, start, own, tensors, CONFIG, CONFIG, MASKED)
             scores, bend = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
-            scores = masked(scores, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, MASKED)
+            added = added_mask(rows[:, None], keys[None, :], own, tensors, CONFIG)
+            scores = masked(scores, added, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, MASKED)
             p = probabilities(scores, shape.factor, lse, True, 1, False, EXACT)
             v_tile = load_keys(v, head_k, start, own, tensors, CONFIG, CONFIG.values, MASKED)
             dp = product_of_panels(dout_tile, v_tile, CONFIG.values)
@@ -123,7 +125,8 @@ def _dkdv_of_queries(sums, dv_sum, lo, hi, walk, tiles, queries, tensors, shape,
         of_head = (batch, head, bounds)
         q_tile = load_tile(q, batch, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, CONFIG, True)
         scores, bend = capped(product_of_panels(k_tile, q_tile, CONFIG), shape, CONFIG)
-        scores = masked(scores, rows[None, :], keys[:, None], of_head, tensors, shape, CONFIG, MASKED)
+        added = added_mask(rows[None, :], keys[:, None], of_head, tensors, CONFIG)
+        scores = masked(scores, added, rows[None, :], keys[:, None], of_head, tensors, shape, CONFIG, MASKED)
         statistics = batch * shape.stats_b + head * shape.stats_h + first_q + rows
         lse = load_logsumexp(lse_ptr + statistics, within(rows, seqlen_q, CONFIG))
         p = probabilities(scores, shape.factor, lse, True, 0, False, EXACT)
@@ -236,7 +239,7 @@ def features_dmask_kernel(q, k, v, dout, sums, lse_ptr, delta_ptr, tensors, shap
         q_tile = load_tile(q, batch, head, 0, start_m, seqlen_q, BLOCK_M, CONFIG, CONFIG, True)
         k_tile = load_tile(k, batch, head // shape.group, 0, start_n, seqlen_k, BLOCK_N, CONFIG, CONFIG, True)
         scores, _ = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
-        scores = masked(scores, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, OWN, False) + added
+        scores = masked(scores, None, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, OWN) + added
         statistics = batch * shape.stats_b + head * shape.stats_h + rows
         lse = load_logsumexp(lse_ptr + statistics, within(rows, seqlen_q, CONFIG))
         p = probabilities(scores, shape.factor, lse, True, 1, False, EXACT)

@@ -13,6 +13,7 @@ from ..panels import product_of_panels
 from ..tile_ops import scaled_maximum, store_logsumexp, sum_of_rounded
 from .scores import (
     add_to_panels,
+    added_mask,
     capped,
     kept,
     load_keys,
@@ -152,8 +153,9 @@ def _fold(state, lo, hi, walk, q_tile, k, v, tensors, shape, CONFIG: tl.constexp
             start = key_at(at, first, tensors, CONFIG)
             keys = start + tl.arange(0, BLOCK_N)
             k_tile = load_keys(k, head_k, start, own, tensors, CONFIG, CONFIG, MASKED)
+            added = added_mask(rows[:, None], keys[None, :], own, tensors, CONFIG)
             scores, _ = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
-            scores = masked(scores, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, MASKED)
+            scores = masked(scores, added, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, MASKED)
             p, alpha, row_sum, row_max = weigh(scores, row_sum, row_max, shape.factor, True)
             v_tile = load_keys(v, head_k, start, own, tensors, CONFIG, CONFIG.values, MASKED)
             p = kept(p, start_m, start, own, tensors, shape, CONFIG, False)

@@ -169,12 +169,20 @@ def load_mask(rows, keys, own, tensors, CONFIG: tl.constexpr):
 
 
 @triton.jit
-def masked(scores, rows, keys, own, tensors, shape, CONFIG: tl.constexpr, MASKED: tl.constexpr,
-           ADDED: tl.constexpr = True):  # fmt: skip
+def added_mask(rows, keys, own, tensors, CONFIG: tl.constexpr):
+    """Return a mask of rows and keys that is added to their scores, 0.0 if there is none."""
+    added = 0.0
+    if CONFIG.mask == "additive":
+        added = load_mask(rows, keys, own, tensors, CONFIG).to(tl.float32)
+    return added
+
+
+@triton.jit
+def masked(scores, added, rows, keys, own, tensors, shape, CONFIG: tl.constexpr, MASKED: tl.constexpr):
     """Return scores with slopes and masks, -inf where a key is not seen.
 
     own: the batch, the query head and the bounds of the sequence. Without MASKED all keys of the sequence are seen;
-    rows and keys beyond it have any score. Without ADDED a mask that is added is not.
+    rows and keys beyond it have any score. added: as of `added_mask`, None if it is added later.
     """
     batch, head, bounds = own
     first_q, first_k, seqlen_q, seqlen_k = bounds
@@ -193,10 +201,9 @@ def masked(scores, rows, keys, own, tensors, shape, CONFIG: tl.constexpr, MASKED
             seen = seen & (of_rows == tl.load(ids + keys, mask=keys < seqlen_k, other=0))
     if CONFIG.mask == "boolean":
         seen = seen & (load_mask(rows, keys, own, tensors, CONFIG) != 0)
-    elif CONFIG.mask != "" and ADDED:
-        mask = load_mask(rows, keys, own, tensors, CONFIG).to(tl.float32)
+    elif CONFIG.mask != "" and added is not None:
         # An addition to products alone would be moved into them, which would wait for the mask.
-        scores = tl.fma(mask, _LOG2_E / shape.factor, scores) if CONFIG.scale_last else scores + mask * _LOG2_E
+        scores = tl.fma(added, _LOG2_E / shape.factor, scores) if CONFIG.scale_last else scores + added * _LOG2_E
     return tl.where(seen, scores, float("-inf")) if MASKED else scores
 
 
