@@ -23,7 +23,7 @@ from results.files import journal, library
 from results.grouping import grouped
 from results.levels.decode import forms
 from results.levels.model_table import model
-from results.levels.real_shapes import FEATURE_DOMAINS, shape_of
+from results.levels.real_shapes import shape_of
 from results.paths import toml_of
 from results.records import CASE_FIELDS, Case, Measurement, Run, case_to_json
 from results.render import certificates
@@ -147,8 +147,6 @@ def _means(name: str) -> tuple[Means, ...]:
 
 
 SUMMARY = _means("summary")
-_OVER_RIVALS = Means(labels=(), processes=("features",), others="rivals", ours="ours")
-FEATURES = [replace(_OVER_RIVALS, labels=(domain,), domain=domain) for domain in FEATURE_DOMAINS]
 
 
 def means(shipped: Shipped, corner: Sequence[str], rows: Sequence[Means]) -> str:
@@ -432,7 +430,7 @@ TABLES: Mapping[str, Callable[[Shipped], str]] = {table.__name__: table for tabl
     "fa_paper_means": partial(means, corner=("over",), rows=_means("fa_paper_means")),
     "fa_paper": partial(ratios, runs="fa_paper", over=("sdpa", "flash_4"), modes=("fwd", "bwd")),
     "window": partial(ratios, runs="window", over=("flex", "flash_4", "sdpa_auto"), modes=tuple(MODES)),
-    "feature_means": partial(means, corner=("feature",), rows=FEATURES),
+    "feature_means": partial(means, corner=("feature",), rows=_means("feature_means")),
     "layers": partial(means, corner=("layer",), rows=_means("layers")),
     "decode": partial(by_batch, run_ids="decode"),
     "mla": partial(by_batch, run_ids="mla"),

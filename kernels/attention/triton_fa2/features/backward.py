@@ -16,7 +16,6 @@ from ..tile_ops import load_logsumexp, probabilities
 from .forward import key_at, shown_span, span_of_documents, walk_of_keys
 from .scores import (
     add_to_panels,
-    added_mask,
     capped,
     kept,
     load_keys,
@@ -27,7 +26,6 @@ from .scores import (
     sequence,
     store_tile,
     to_nearest,
-    within,
     zero_panels,
 )
 
@@ -49,7 +47,7 @@ def _dq_of_keys(sums, lo, hi, walk, queries, k, v, tensors, shape, CONFIG: tl.co
             keys = start + tl.arange(0, BLOCK_N)
             k_tile = load_keys(k, head_k, start, own, tensors, CONFIG, CONFIG, MASKED)
             scores, bend = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
-            added = added_mask(rows[:, None], keys[None, :], own, tensors, CONFIG)
+            added = load_mask(rows[:, None], keys[None, :], own, tensors, CONFIG) if CONFIG.mask == "additive" else 0.0
             scores = masked(scores, added, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, MASKED)
             p = probabilities(scores, shape.factor, lse, True, 1, False, EXACT)
             v_tile = load_keys(v, head_k, start, own, tensors, CONFIG, CONFIG.values, MASKED)
@@ -78,7 +76,7 @@ def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shap
     dout_tile = load_tile(dout, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, CONFIG.values, True)
     out_tile = load_tile(out, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, CONFIG.values, True)
     statistics = batch * shape.stats_b + head * shape.stats_h + first_q + rows
-    there = within(rows, seqlen_q, CONFIG)
+    there = (rows < seqlen_q) | CONFIG.whole
     delta = tl.sum(out_tile[0].to(tl.float32) * dout_tile[0].to(tl.float32), 1)
     if CONFIG.values.block_d2 > 0:
         delta += tl.sum(out_tile[1].to(tl.float32) * dout_tile[1].to(tl.float32), 1)
@@ -125,17 +123,17 @@ def _dkdv_of_queries(sums, dv_sum, lo, hi, walk, tiles, queries, tensors, shape,
         of_head = (batch, head, bounds)
         q_tile = load_tile(q, batch, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, CONFIG, True)
         scores, bend = capped(product_of_panels(k_tile, q_tile, CONFIG), shape, CONFIG)
-        added = added_mask(rows[None, :], keys[:, None], of_head, tensors, CONFIG)
+        added = load_mask(rows[None, :], keys[:, None], of_head, tensors, CONFIG) if CONFIG.mask == "additive" else 0.0
         scores = masked(scores, added, rows[None, :], keys[:, None], of_head, tensors, shape, CONFIG, MASKED)
         statistics = batch * shape.stats_b + head * shape.stats_h + first_q + rows
-        lse = load_logsumexp(lse_ptr + statistics, within(rows, seqlen_q, CONFIG))
+        lse = load_logsumexp(lse_ptr + statistics, (rows < seqlen_q) | CONFIG.whole)
         p = probabilities(scores, shape.factor, lse, True, 0, False, EXACT)
         dout_tile = load_tile(dout, batch, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, CONFIG.values, True)
         p_kept = kept(p, start, start_n, of_head, tensors, shape, CONFIG, True)
         dv_sum = add_to_panels(dv_sum, p_kept, dout_tile, CONFIG.values)
         dp = product_of_panels(v_tile, dout_tile, CONFIG.values)
         dp = kept(dp, start, start_n, of_head, tensors, shape, CONFIG, True)
-        delta = tl.load(delta_ptr + statistics, mask=within(rows, seqlen_q, CONFIG), other=0.0)
+        delta = tl.load(delta_ptr + statistics, mask=(rows < seqlen_q) | CONFIG.whole, other=0.0)
         ds = p * (dp - delta[None, :])
         if CONFIG.softcap != "":
             ds = ds * (1.0 - bend * bend)
@@ -241,13 +239,13 @@ def features_dmask_kernel(q, k, v, dout, sums, lse_ptr, delta_ptr, tensors, shap
         scores, _ = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
         scores = masked(scores, None, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, OWN) + added
         statistics = batch * shape.stats_b + head * shape.stats_h + rows
-        lse = load_logsumexp(lse_ptr + statistics, within(rows, seqlen_q, CONFIG))
+        lse = load_logsumexp(lse_ptr + statistics, (rows < seqlen_q) | CONFIG.whole)
         p = probabilities(scores, shape.factor, lse, True, 1, False, EXACT)
         dout_tile = load_tile(dout, batch, head, 0, start_m, seqlen_q, BLOCK_M, CONFIG, CONFIG.values, True)
         v_tile = load_tile(v, batch, head // shape.group, 0, start_n, seqlen_k, BLOCK_N, CONFIG, CONFIG.values, True)
         dp = product_of_panels(dout_tile, v_tile, CONFIG.values)
         dp = kept(dp, start_m, start_n, own, tensors, shape, CONFIG, False)
-        delta = tl.load(delta_ptr + statistics, mask=within(rows, seqlen_q, CONFIG), other=0.0)
+        delta = tl.load(delta_ptr + statistics, mask=(rows < seqlen_q) | CONFIG.whole, other=0.0)
         total += p * (dp - delta[:, None])
     pointers = sums.base + (place * seqlen_q + rows)[:, None] * seqlen_k + keys[None, :]
     tl.store(pointers, total, mask=(rows < seqlen_q)[:, None] & (keys < seqlen_k)[None, :])

@@ -13,17 +13,16 @@ from ..panels import product_of_panels
 from ..tile_ops import scaled_maximum, store_logsumexp, sum_of_rounded
 from .scores import (
     add_to_panels,
-    added_mask,
     capped,
     kept,
     load_keys,
+    load_mask,
     load_tile,
     masked,
     place,
     sequence,
     store_tile,
     to_nearest,
-    within,
     zero_panels,
 )
 
@@ -153,7 +152,7 @@ def _fold(state, lo, hi, walk, q_tile, k, v, tensors, shape, CONFIG: tl.constexp
             start = key_at(at, first, tensors, CONFIG)
             keys = start + tl.arange(0, BLOCK_N)
             k_tile = load_keys(k, head_k, start, own, tensors, CONFIG, CONFIG, MASKED)
-            added = added_mask(rows[:, None], keys[None, :], own, tensors, CONFIG)
+            added = load_mask(rows[:, None], keys[None, :], own, tensors, CONFIG) if CONFIG.mask == "additive" else 0.0
             scores, _ = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
             scores = masked(scores, added, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, MASKED)
             p, alpha, row_sum, row_max = weigh(scores, row_sum, row_max, shape.factor, True)
@@ -200,6 +199,5 @@ def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, CONFIG: tl.co
     inverse = 1.0 / total
     values = (acc[0] * inverse[:, None], acc[1] * inverse[:, None])
     store_tile(out, batch, head, first_q, start_m, seqlen_q, values, BLOCK_M, CONFIG, CONFIG.values)
-    there = within(rows, seqlen_q, CONFIG)
     statistics = lse_ptr + batch * shape.stats_b + head * shape.stats_h + first_q + rows
-    store_logsumexp(statistics, scaled_maximum(row_max, shape.factor), row_sum, some, there)
+    store_logsumexp(statistics, scaled_maximum(row_max, shape.factor), row_sum, some, (rows < seqlen_q) | CONFIG.whole)

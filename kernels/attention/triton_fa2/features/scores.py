@@ -151,17 +151,11 @@ def capped(products, shape, CONFIG: tl.constexpr):
 
 
 @triton.jit
-def within(numbers, limit, CONFIG: tl.constexpr):
-    """Return which rows or keys there are: those below the limit, or all if tiles end with them."""
-    return (numbers < limit) | CONFIG.whole
-
-
-@triton.jit
 def load_mask(rows, keys, own, tensors, CONFIG: tl.constexpr):
     """Return the mask of rows and keys, 0 beyond the ends of both; own: as in `masked`."""
     batch, head, bounds = own
     first_q, first_k, seqlen_q, seqlen_k = bounds
-    there = within(rows, seqlen_q, CONFIG) & within(keys, seqlen_k, CONFIG)
+    there = ((rows < seqlen_q) & (keys < seqlen_k)) | CONFIG.whole
     mask = tensors.mask + batch * tensors.mask_b + head * tensors.mask_h
     mask_rows = tl.cast(first_q + rows, tl.int64) * tensors.mask_m
     pointers = mask + mask_rows + tl.cast(first_k + keys, tl.int64) * tensors.mask_n
@@ -169,20 +163,11 @@ def load_mask(rows, keys, own, tensors, CONFIG: tl.constexpr):
 
 
 @triton.jit
-def added_mask(rows, keys, own, tensors, CONFIG: tl.constexpr):
-    """Return a mask of rows and keys that is added to their scores, 0.0 if there is none."""
-    added = 0.0
-    if CONFIG.mask == "additive":
-        added = load_mask(rows, keys, own, tensors, CONFIG).to(tl.float32)
-    return added
-
-
-@triton.jit
 def masked(scores, added, rows, keys, own, tensors, shape, CONFIG: tl.constexpr, MASKED: tl.constexpr):
     """Return scores with slopes and masks, -inf where a key is not seen.
 
     own: the batch, the query head and the bounds of the sequence. Without MASKED all keys of the sequence are seen;
-    rows and keys beyond it have any score. added: as of `added_mask`, None if it is added later.
+    rows and keys beyond it have any score. added: a mask that is added, None if later.
     """
     batch, head, bounds = own
     first_q, first_k, seqlen_q, seqlen_k = bounds
@@ -203,6 +188,7 @@ def masked(scores, added, rows, keys, own, tensors, shape, CONFIG: tl.constexpr,
         seen = seen & (load_mask(rows, keys, own, tensors, CONFIG) != 0)
     elif CONFIG.mask != "" and added is not None:
         # An addition to products alone would be moved into them, which would wait for the mask.
+        added = added.to(tl.float32)
         scores = tl.fma(added, _LOG2_E / shape.factor, scores) if CONFIG.scale_last else scores + added * _LOG2_E
     return tl.where(seen, scores, float("-inf")) if MASKED else scores
 
