@@ -52,9 +52,9 @@ def blocks(batch: int, seqlen: int, size: int) -> torch.Tensor:
     return torch.arange(seqlen).div(size, rounding_mode="floor").expand(batch, seqlen)
 
 
-def cases(times: int = 1, head_dim: int = 16) -> dict[str, FeatureCase]:
-    """Return by name at least one case of every feature; sequences are 17 to 20 tokens, `times` as long."""
-    q, k, d = 17 * times, 20 * times, head_dim
+def cases(times: int = 1, head_dim: int = 16, lengths: tuple[int, int] = (17, 20)) -> dict[str, FeatureCase]:
+    """Return by name at least one case of every feature; `lengths`: those of queries and keys, `times` as long."""
+    q, k, d = lengths[0] * times, lengths[1] * times, head_dim
     seen = numbers(1, 2, q, k) > 0
     seen[:, :, 3] = False  # a query that sees no key
     of_heads, of_batches = numbers(2).abs(), numbers(2, 2).abs()

@@ -29,6 +29,7 @@ class Tile(NamedTuple):
     num_warps: int
     num_stages: int
     programs: int = 0  # that fill a multiprocessor, for which walks are split (split.py); 0: never
+    registers: int = 0  # that a thread may use; 0: as many as it needs
 
 
 def limit(name: str, chip: str, block_d: int, rows_per_multiprocessor: float = 0) -> int:

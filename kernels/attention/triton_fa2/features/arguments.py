@@ -60,4 +60,6 @@ class FeatureConfig(Columns):
     grouped: bool  # whether query heads share key heads
     page_size: int = 0  # keys of a page; 0: keys lie in a row
     spans: bool = False  # whether a boolean mask is that of keys alone, so that blocks before and after are left out
+    whole: bool = False  # whether tiles end with the rows and keys of all sequences, so that no load takes a mask
+    tail: bool = True  # whether the last blocks of a walk over keys take a mask
     blocks: int = 0  # rows and keys of a listed block, a multiple of both tiles; 0: there are no lists

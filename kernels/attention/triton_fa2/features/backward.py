@@ -18,9 +18,9 @@ from .scores import (
     add_to_panels,
     capped,
     kept,
+    load_keys,
     load_mask,
-    load_values,
-    load_wide,
+    load_tile,
     masked,
     place,
     sequence,
@@ -40,18 +40,17 @@ def _dq_of_keys(sums, lo, hi, walk, queries, k, v, tensors, shape, CONFIG: tl.co
     q_tile, dout_tile, lse, delta = queries
     first, start_m, own = walk
     rows = start_m + tl.arange(0, CONFIG.block_m)
-    batch, head, bounds = own
-    first_k, seqlen_k = bounds[1], bounds[3]
-    head_k = head // shape.group
+    head_k = own[1] // shape.group
     if CONFIG.mask == "" or CONFIG.one_loop or lo < hi:  # see walk_of_keys
         for at in tl.range(lo, hi, BLOCK_N):
             start = key_at(at, first, tensors, CONFIG)
             keys = start + tl.arange(0, BLOCK_N)
-            k_tile = load_wide(k, batch, head_k, first_k, start, seqlen_k, BLOCK_N, CONFIG, MASKED)
+            k_tile = load_keys(k, head_k, start, own, tensors, CONFIG, CONFIG, MASKED)
             scores, bend = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
-            scores = masked(scores, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, MASKED)
+            added = load_mask(rows[:, None], keys[None, :], own, tensors, CONFIG) if CONFIG.mask == "additive" else 0.0
+            scores = masked(scores, added, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, MASKED)
             p = probabilities(scores, shape.factor, lse, True, 1, False, EXACT)
-            v_tile = load_values(v, batch, head_k, first_k, start, seqlen_k, BLOCK_N, CONFIG, MASKED)
+            v_tile = load_keys(v, head_k, start, own, tensors, CONFIG, CONFIG.values, MASKED)
             dp = product_of_panels(dout_tile, v_tile, CONFIG.values)
             dp = kept(dp, start_m, start, own, tensors, shape, CONFIG, False)
             ds = p * (dp - delta[:, None])
@@ -73,22 +72,23 @@ def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shap
     rows = start_m + tl.arange(0, BLOCK_M)
     ends, first = walk_of_keys(start_m, own, tensors, shape, CONFIG)
 
-    q_tile = to_nearest(load_wide(q, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, True), CONFIG)
-    dout_tile = load_values(dout, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, True)
-    out_tile = load_values(out, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, True)
+    q_tile = to_nearest(load_tile(q, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, CONFIG, True), CONFIG)
+    dout_tile = load_tile(dout, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, CONFIG.values, True)
+    out_tile = load_tile(out, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, CONFIG.values, True)
     statistics = batch * shape.stats_b + head * shape.stats_h + first_q + rows
+    there = (rows < seqlen_q) | CONFIG.whole
     delta = tl.sum(out_tile[0].to(tl.float32) * dout_tile[0].to(tl.float32), 1)
     if CONFIG.values.block_d2 > 0:
         delta += tl.sum(out_tile[1].to(tl.float32) * dout_tile[1].to(tl.float32), 1)
     if tensors.dlse is not None:
-        delta -= tl.load(tensors.dlse + statistics, mask=rows < seqlen_q, other=0.0)
-    tl.store(delta_ptr + statistics, delta, mask=rows < seqlen_q)
-    lse = load_logsumexp(lse_ptr + statistics, rows < seqlen_q)
+        delta -= tl.load(tensors.dlse + statistics, mask=there, other=0.0)
+    tl.store(delta_ptr + statistics, delta, mask=there)
+    lse = load_logsumexp(lse_ptr + statistics, there)
     queries = (q_tile, to_nearest(dout_tile, CONFIG), lse, delta)
     sums = zero_panels(BLOCK_M, CONFIG)
     walk = (first, start_m, own)
     for PART in tl.static_range(3):
-        if PART == 2 or (not CONFIG.one_loop and (PART == 1 or CONFIG.has_left or CONFIG.spans)):
+        if CONFIG.tail if PART == 2 else not CONFIG.one_loop and (PART == 1 or CONFIG.has_left or CONFIG.spans):
             sums = _dq_of_keys(sums, ends[PART], ends[PART + 1], walk, queries, k, v, tensors, shape, CONFIG, PART != 1)
     values = (sums[0] * shape.scale, sums[1] * shape.scale)
     store_tile(dq, batch, head, first_q, start_m, seqlen_q, values, BLOCK_M, CONFIG, CONFIG)
@@ -121,18 +121,19 @@ def _dkdv_of_queries(sums, dv_sum, lo, hi, walk, tiles, queries, tensors, shape,
             start = lo + (step % steps if CONFIG.grouped else step) * BLOCK_M
         rows = start + tl.arange(0, BLOCK_M)
         of_head = (batch, head, bounds)
-        q_tile = load_wide(q, batch, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, True)
+        q_tile = load_tile(q, batch, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, CONFIG, True)
         scores, bend = capped(product_of_panels(k_tile, q_tile, CONFIG), shape, CONFIG)
-        scores = masked(scores, rows[None, :], keys[:, None], of_head, tensors, shape, CONFIG, MASKED)
+        added = load_mask(rows[None, :], keys[:, None], of_head, tensors, CONFIG) if CONFIG.mask == "additive" else 0.0
+        scores = masked(scores, added, rows[None, :], keys[:, None], of_head, tensors, shape, CONFIG, MASKED)
         statistics = batch * shape.stats_b + head * shape.stats_h + first_q + rows
-        lse = load_logsumexp(lse_ptr + statistics, rows < seqlen_q)
+        lse = load_logsumexp(lse_ptr + statistics, (rows < seqlen_q) | CONFIG.whole)
         p = probabilities(scores, shape.factor, lse, True, 0, False, EXACT)
-        dout_tile = load_values(dout, batch, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, True)
+        dout_tile = load_tile(dout, batch, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, CONFIG.values, True)
         p_kept = kept(p, start, start_n, of_head, tensors, shape, CONFIG, True)
         dv_sum = add_to_panels(dv_sum, p_kept, dout_tile, CONFIG.values)
         dp = product_of_panels(v_tile, dout_tile, CONFIG.values)
         dp = kept(dp, start, start_n, of_head, tensors, shape, CONFIG, True)
-        delta = tl.load(delta_ptr + statistics, mask=rows < seqlen_q, other=0.0)
+        delta = tl.load(delta_ptr + statistics, mask=(rows < seqlen_q) | CONFIG.whole, other=0.0)
         ds = p * (dp - delta[None, :])
         if CONFIG.softcap != "":
             ds = ds * (1.0 - bend * bend)
@@ -180,8 +181,10 @@ def features_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, sha
     if CONFIG.one_loop:
         full_hi = lo
 
-    k_tile = to_nearest(load_wide(k, batch, head_k, first_k, start_n, seqlen_k, BLOCK_N, CONFIG, True), CONFIG)
-    v_tile = to_nearest(load_values(v, batch, head_k, first_k, start_n, seqlen_k, BLOCK_N, CONFIG, True), CONFIG)
+    k_tile = to_nearest(load_tile(k, batch, head_k, first_k, start_n, seqlen_k, BLOCK_N, CONFIG, CONFIG, True), CONFIG)
+    v_tile = to_nearest(
+        load_tile(v, batch, head_k, first_k, start_n, seqlen_k, BLOCK_N, CONFIG, CONFIG.values, True), CONFIG
+    )
     sums = zero_panels(BLOCK_N, CONFIG)
     dv_sum = zero_panels(BLOCK_N, CONFIG.values)
     walk, tiles, queries = (first, start_n, own), (k_tile, v_tile), (q, dout, lse_ptr, delta_ptr)
@@ -221,7 +224,7 @@ def features_dmask_kernel(q, k, v, dout, sums, lse_ptr, delta_ptr, tensors, shap
         end = tl.where(start_n + BLOCK_N - 1 < start_m + shift - shape.left, begin, end)
     total = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
     shared = (line // sums.heads, line % sums.heads, (0, 0, seqlen_q, seqlen_k))
-    added = load_mask(rows[:, None], keys[None, :], shared, tensors).to(tl.float32) * _LOG2_E
+    added = load_mask(rows[:, None], keys[None, :], shared, tensors, CONFIG).to(tl.float32) * _LOG2_E
     OWN: tl.constexpr = tensors.prefixes is not None or tensors.documents is not None  # masks of a batch
     if not OWN:
         positions = rows[:, None] + shift
@@ -231,18 +234,18 @@ def features_dmask_kernel(q, k, v, dout, sums, lse_ptr, delta_ptr, tensors, shap
         batch = tl.cast(line // sums.heads + i // sums.of_heads, tl.int64)
         head = tl.cast(line % sums.heads + i % sums.of_heads, tl.int64)
         own = (batch, head, (0, 0, seqlen_q, seqlen_k))
-        q_tile = load_wide(q, batch, head, 0, start_m, seqlen_q, BLOCK_M, CONFIG, True)
-        k_tile = load_wide(k, batch, head // shape.group, 0, start_n, seqlen_k, BLOCK_N, CONFIG, True)
+        q_tile = load_tile(q, batch, head, 0, start_m, seqlen_q, BLOCK_M, CONFIG, CONFIG, True)
+        k_tile = load_tile(k, batch, head // shape.group, 0, start_n, seqlen_k, BLOCK_N, CONFIG, CONFIG, True)
         scores, _ = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
-        scores = masked(scores, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, OWN, False) + added
+        scores = masked(scores, None, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, OWN) + added
         statistics = batch * shape.stats_b + head * shape.stats_h + rows
-        lse = load_logsumexp(lse_ptr + statistics, rows < seqlen_q)
+        lse = load_logsumexp(lse_ptr + statistics, (rows < seqlen_q) | CONFIG.whole)
         p = probabilities(scores, shape.factor, lse, True, 1, False, EXACT)
-        dout_tile = load_values(dout, batch, head, 0, start_m, seqlen_q, BLOCK_M, CONFIG, True)
-        v_tile = load_values(v, batch, head // shape.group, 0, start_n, seqlen_k, BLOCK_N, CONFIG, True)
+        dout_tile = load_tile(dout, batch, head, 0, start_m, seqlen_q, BLOCK_M, CONFIG, CONFIG.values, True)
+        v_tile = load_tile(v, batch, head // shape.group, 0, start_n, seqlen_k, BLOCK_N, CONFIG, CONFIG.values, True)
         dp = product_of_panels(dout_tile, v_tile, CONFIG.values)
         dp = kept(dp, start_m, start_n, own, tensors, shape, CONFIG, False)
-        delta = tl.load(delta_ptr + statistics, mask=rows < seqlen_q, other=0.0)
+        delta = tl.load(delta_ptr + statistics, mask=(rows < seqlen_q) | CONFIG.whole, other=0.0)
         total += p * (dp - delta[:, None])
     pointers = sums.base + (place * seqlen_q + rows)[:, None] * seqlen_k + keys[None, :]
     tl.store(pointers, total, mask=(rows < seqlen_q)[:, None] & (keys < seqlen_k)[None, :])

@@ -30,6 +30,7 @@ from .forward import features_forward_kernel, spans_kernel
 
 Tensors = tuple[torch.Tensor, ...]
 SHORT_WINDOW = 512  # keys; not timed
+SHORT = 256  # keys of a short added mask; 256 and 512 were timed
 KEYS_AT_ONCE = 1024  # of a mask of keys, that a program reads at a time
 MASK_PROGRAMS = 528  # for the gradient of a mask, four for each multiprocessor of an H200; not timed
 KERNELS = {"forward": features_forward_kernel, "dq": features_dq_kernel, "dkdv": features_dkdv_kernel}
@@ -40,7 +41,8 @@ def tiles(kernel: str, q: torch.Tensor, v: torch.Tensor) -> tuple[Tile, ...]:
     """Return the tile to use of the table "features" and those to fall back to.
 
     On compute capability 9.0 a product of 64 rows wants 4 warps, which is one warpgroup. Elsewhere these spill.
-    "packed_dq" and such are for packed sequences without features, "keys_dq" and "additive_dq" for masks alone.
+    "packed_dq" and such are for packed sequences without features, "keys_dq" and "additive_dq" for masks alone,
+    "short_additive_dq" for those of up to SHORT keys.
     """
     chip = machine_of(q.device).family if q.device.type == "cuda" else "sm_86"
     width = max(q.shape[3], v.shape[3])
@@ -166,9 +168,11 @@ class FeatureCall:
         choices = tiles(name, q, v)
         if self.features.asked == ("mask",) and not invariant.wanted():
             kind = "keys" if config.spans else config.mask if config.scale_last else ""
-            choices = (*tiles(f"{kind}_{walk}", q, v), *choices)
+            short = tiles(f"short_{kind}_{walk}", q, v) if shape.seqlen_k <= SHORT else ()
+            choices = (*short, *tiles(f"{kind}_{walk}", q, v), *choices)
         if walk == "forward" and self.features.dropout_p and len(self.features.asked) > 2:
             choices = choices[1:] or choices  # the first would spill the numbers of dropout next to other features
+        fixed = self.bounds is not None or self.table is not None or invariant.wanted()  # to one form for all lengths
         for tile in choices:
             grid = (-(-length // (tile.block_n if of_keys else tile.block_m)) * heads * batches,)
             if walk == "dmask":
@@ -177,10 +181,14 @@ class FeatureCall:
                 grid = (-(-shape.seqlen_q // tile.block_m) * tiles_k * sums.lines * sums.parts,)
             if config.blocks % max(tile.block_m, tile.block_n):
                 continue
-            constants = Constants(replace(config, block_m=tile.block_m, block_n=tile.block_n, unit=unit))
+            size_m, size_n = (config.blocks or size for size in (tile.block_m, tile.block_n))
+            whole = not (fixed or shape.seqlen_q % size_m or shape.seqlen_k % size_n)
+            tail = config.one_loop or config.spans or config.has_right or not whole
+            own = {"block_m": tile.block_m, "block_n": tile.block_n, "whole": whole, "tail": tail}
+            constants = Constants(replace(config, unit=unit, **own))
             options = {"num_warps": tile.num_warps, "num_stages": tile.num_stages}
-            if tile.programs:
-                options["maxnreg"] = 2048 // (tile.programs * tile.num_warps)
+            if tile.registers:
+                options["maxnreg"] = tile.registers
             try:
                 with device_guard(q.device):
                     if grid[0]:

@@ -15,12 +15,11 @@ from .scores import (
     add_to_panels,
     capped,
     kept,
-    load_at,
-    load_values,
-    load_wide,
+    load_keys,
+    load_mask,
+    load_tile,
     masked,
     place,
-    rows_in_pages,
     sequence,
     store_tile,
     to_nearest,
@@ -147,27 +146,17 @@ def _fold(state, lo, hi, walk, q_tile, k, v, tensors, shape, CONFIG: tl.constexp
     acc, row_sum, row_max = state
     first, start_m, own = walk
     rows = start_m + tl.arange(0, CONFIG.block_m)
-    batch, head, bounds = own
-    first_k, seqlen_k = bounds[1], bounds[3]
-    head_k = head // shape.group
+    head_k = own[1] // shape.group
     if CONFIG.mask == "" or CONFIG.one_loop or lo < hi:  # see walk_of_keys
         for at in tl.range(lo, hi, BLOCK_N):
             start = key_at(at, first, tensors, CONFIG)
             keys = start + tl.arange(0, BLOCK_N)
-            if CONFIG.page_size > 0:
-                there = keys < seqlen_k
-                pointers = rows_in_pages(k, keys, there, head_k, batch, tensors, CONFIG)
-                k_tile = load_at(pointers, there, CONFIG)
-            else:
-                k_tile = load_wide(k, batch, head_k, first_k, start, seqlen_k, BLOCK_N, CONFIG, MASKED)
+            k_tile = load_keys(k, head_k, start, own, tensors, CONFIG, CONFIG, MASKED)
+            added = load_mask(rows[:, None], keys[None, :], own, tensors, CONFIG) if CONFIG.mask == "additive" else 0.0
             scores, _ = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
-            scores = masked(scores, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, MASKED)
+            scores = masked(scores, added, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, MASKED)
             p, alpha, row_sum, row_max = weigh(scores, row_sum, row_max, shape.factor, True)
-            if CONFIG.page_size > 0:
-                pointers = rows_in_pages(v, keys, keys < seqlen_k, head_k, batch, tensors, CONFIG)
-                v_tile = load_at(pointers, keys < seqlen_k, CONFIG.values)
-            else:
-                v_tile = load_values(v, batch, head_k, first_k, start, seqlen_k, BLOCK_N, CONFIG, MASKED)
+            v_tile = load_keys(v, head_k, start, own, tensors, CONFIG, CONFIG.values, MASKED)
             p = kept(p, start_m, start, own, tensors, shape, CONFIG, False)
             scaled = (acc[0] * alpha[:, None], acc[1] * alpha[:, None])
             acc = add_to_panels(scaled, p, v_tile, CONFIG.values)
@@ -186,7 +175,7 @@ def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, CONFIG: tl.co
     rows = start_m + tl.arange(0, BLOCK_M)
     ends, first = walk_of_keys(start_m, own, tensors, shape, CONFIG)
 
-    q_tile = to_nearest(load_wide(q, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, True), CONFIG)
+    q_tile = to_nearest(load_tile(q, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, CONFIG, True), CONFIG)
     row_sum = tl.zeros([BLOCK_M], dtype=tl.float32)
     row_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
     if tensors.sinks is not None:  # a key without a value, seen first
@@ -196,7 +185,7 @@ def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, CONFIG: tl.co
     state = (zero_panels(BLOCK_M, CONFIG.values), row_sum, row_max)
     walk = (first, start_m, own)
     for PART in tl.static_range(3):
-        if PART == 2 or (not CONFIG.one_loop and (PART == 1 or CONFIG.has_left or CONFIG.spans)):
+        if CONFIG.tail if PART == 2 else not CONFIG.one_loop and (PART == 1 or CONFIG.has_left or CONFIG.spans):
             state = _fold(state, ends[PART], ends[PART + 1], walk, q_tile, k, v, tensors, shape, CONFIG, PART != 1)
     acc, row_sum, row_max = state
 
@@ -207,7 +196,8 @@ def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, CONFIG: tl.co
     row_sum = tl.where(some, row_sum, 1.0)
     row_max = tl.where(some, row_max, 0.0)
     total = sum_of_rounded(row_sum, row_max, shape.factor, v.base.dtype.element_ty) if CONFIG.scale_last else row_sum
-    values = (acc[0] / total[:, None], acc[1] / total[:, None])
+    inverse = 1.0 / total
+    values = (acc[0] * inverse[:, None], acc[1] * inverse[:, None])
     store_tile(out, batch, head, first_q, start_m, seqlen_q, values, BLOCK_M, CONFIG, CONFIG.values)
     statistics = lse_ptr + batch * shape.stats_b + head * shape.stats_h + first_q + rows
-    store_logsumexp(statistics, scaled_maximum(row_max, shape.factor), row_sum, some, rows < seqlen_q)
+    store_logsumexp(statistics, scaled_maximum(row_max, shape.factor), row_sum, some, (rows < seqlen_q) | CONFIG.whole)

@@ -35,17 +35,11 @@ def rows_of(rows, batch, head, first, CONFIG: tl.constexpr):
 
 
 @triton.jit
-def load_wide(rows, batch, head, first, start, limit, ROWS: tl.constexpr, CONFIG: tl.constexpr, MASKED: tl.constexpr):
-    """Load rows of q or k as panels.load_panels does; those of a sequence begin at row `first`."""
+def load_tile(rows, batch, head, first, start, limit, ROWS: tl.constexpr, CONFIG: tl.constexpr, COLUMNS: tl.constexpr,
+              MASKED: tl.constexpr):  # fmt: skip
+    """Load rows as panels.load_panels does; those of a sequence begin at row `first`."""
     base, stride = rows_of(rows, batch, head, first, CONFIG)
-    return load_panels(base, start, stride, limit, ROWS, CONFIG, MASKED)
-
-
-@triton.jit
-def load_values(rows, batch, head, first, start, limit, ROWS: tl.constexpr, CONFIG: tl.constexpr, MASKED: tl.constexpr):
-    """Load rows of v, out or dout as panels.load_panels does; those of a sequence begin at row `first`."""
-    base, stride = rows_of(rows, batch, head, first, CONFIG)
-    return load_panels(base, start, stride, limit, ROWS, CONFIG.values, MASKED)
+    return load_panels(base, start, stride, limit, ROWS, COLUMNS, MASKED and not CONFIG.whole)
 
 
 @triton.jit
@@ -67,26 +61,28 @@ def store_tile(rows, batch, head, first, start, limit, values, ROWS: tl.constexp
 
 
 @triton.jit
-def rows_in_pages(rows, keys, there, head, batch, tensors, CONFIG: tl.constexpr):
-    """Return the addresses of the rows of keys in their pages.
+def load_keys(rows, head, start, own, tensors, CONFIG: tl.constexpr, COLUMNS: tl.constexpr, MASKED: tl.constexpr):
+    """Load a tile of keys or values, which may lie in pages; own: as in `masked`.
 
-    Nothing is read for keys that are not `there`. A number of a page that does not exist becomes that of one that does.
+    Nothing is read for keys that are not there. A number of a page that does not exist becomes that of one that does.
     """
-    pages = tl.load(tensors.table + batch * tensors.table_b + keys // CONFIG.page_size, mask=there, other=0)
-    pages = tl.cast(tl.minimum(tl.maximum(pages, 0), tensors.last_page), tl.int64)
-    base, stride = rows_of(rows, 0, head, 0, CONFIG)
-    return base + pages * rows.b * CONFIG.unit + tl.cast(keys % CONFIG.page_size, tl.int64) * stride
-
-
-@triton.jit
-def load_at(pointers, there, COLUMNS: tl.constexpr):
-    """Load the rows at addresses as their panels; zeros where they are not `there`."""
-    FIRST: tl.constexpr = COLUMNS.block_d if COLUMNS.block_d2 > 0 else COLUMNS.head_dim
-    low = _load_columns(pointers, there, FIRST, COLUMNS.block_d)
-    high = low
-    if COLUMNS.block_d2 > 0:
-        high = _load_columns(pointers + FIRST, there, COLUMNS.head_dim - FIRST, COLUMNS.block_d2)
-    return low, high
+    batch, _, bounds = own
+    if CONFIG.page_size == 0:
+        tile = load_tile(rows, batch, head, bounds[1], start, bounds[3], CONFIG.block_n, CONFIG, COLUMNS, MASKED)
+    else:
+        keys = start + tl.arange(0, CONFIG.block_n)
+        there = keys < bounds[3]
+        pages = tl.load(tensors.table + batch * tensors.table_b + keys // CONFIG.page_size, mask=there, other=0)
+        pages = tl.cast(tl.minimum(tl.maximum(pages, 0), tensors.last_page), tl.int64)
+        base, stride = rows_of(rows, 0, head, 0, CONFIG)
+        pointers = base + pages * rows.b * CONFIG.unit + tl.cast(keys % CONFIG.page_size, tl.int64) * stride
+        FIRST: tl.constexpr = COLUMNS.block_d if COLUMNS.block_d2 > 0 else COLUMNS.head_dim
+        low = _load_columns(pointers, there, FIRST, COLUMNS.block_d)
+        high = low
+        if COLUMNS.block_d2 > 0:
+            high = _load_columns(pointers + FIRST, there, COLUMNS.head_dim - FIRST, COLUMNS.block_d2)
+        tile = low, high
+    return tile
 
 
 @triton.jit
@@ -155,11 +151,11 @@ def capped(products, shape, CONFIG: tl.constexpr):
 
 
 @triton.jit
-def load_mask(rows, keys, own, tensors):
+def load_mask(rows, keys, own, tensors, CONFIG: tl.constexpr):
     """Return the mask of rows and keys, 0 beyond the ends of both; own: as in `masked`."""
     batch, head, bounds = own
     first_q, first_k, seqlen_q, seqlen_k = bounds
-    there = (rows < seqlen_q) & (keys < seqlen_k)
+    there = ((rows < seqlen_q) & (keys < seqlen_k)) | CONFIG.whole
     mask = tensors.mask + batch * tensors.mask_b + head * tensors.mask_h
     mask_rows = tl.cast(first_q + rows, tl.int64) * tensors.mask_m
     pointers = mask + mask_rows + tl.cast(first_k + keys, tl.int64) * tensors.mask_n
@@ -167,12 +163,11 @@ def load_mask(rows, keys, own, tensors):
 
 
 @triton.jit
-def masked(scores, rows, keys, own, tensors, shape, CONFIG: tl.constexpr, MASKED: tl.constexpr,
-           ADDED: tl.constexpr = True):  # fmt: skip
+def masked(scores, added, rows, keys, own, tensors, shape, CONFIG: tl.constexpr, MASKED: tl.constexpr):
     """Return scores with slopes and masks, -inf where a key is not seen.
 
     own: the batch, the query head and the bounds of the sequence. Without MASKED all keys of the sequence are seen;
-    rows and keys beyond it have any score. Without ADDED a mask that is added is not.
+    rows and keys beyond it have any score. added: a mask that is added, None if later.
     """
     batch, head, bounds = own
     first_q, first_k, seqlen_q, seqlen_k = bounds
@@ -190,11 +185,11 @@ def masked(scores, rows, keys, own, tensors, shape, CONFIG: tl.constexpr, MASKED
             of_rows = tl.load(ids + positions, mask=rows < seqlen_q, other=0)
             seen = seen & (of_rows == tl.load(ids + keys, mask=keys < seqlen_k, other=0))
     if CONFIG.mask == "boolean":
-        seen = seen & (load_mask(rows, keys, own, tensors) != 0)
-    elif CONFIG.mask != "" and ADDED:
-        mask = load_mask(rows, keys, own, tensors).to(tl.float32)
+        seen = seen & (load_mask(rows, keys, own, tensors, CONFIG) != 0)
+    elif CONFIG.mask != "" and added is not None:
         # An addition to products alone would be moved into them, which would wait for the mask.
-        scores = tl.fma(mask, _LOG2_E / shape.factor, scores) if CONFIG.scale_last else scores + mask * _LOG2_E
+        added = added.to(tl.float32)
+        scores = tl.fma(added, _LOG2_E / shape.factor, scores) if CONFIG.scale_last else scores + added * _LOG2_E
     return tl.where(seen, scores, float("-inf")) if MASKED else scores
 
 

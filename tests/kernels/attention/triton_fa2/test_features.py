@@ -32,9 +32,14 @@ def small_tiles(monkeypatch):
         monkeypatch.setattr(call, "tiles", lambda *row: (tile.Tile(16, 16, 4, 1),))
 
 
-@pytest.mark.parametrize("case", [case for name, case in DECLARED if name == "triton_fa2"])
+WHOLE = cases(lengths=(128, 256) if CUDA else (32, 64))  # multiples of tiles
+OF_WHOLE = ["narrower values", "padding mask in a window", "learned mask", "prefixes", "documents", "blocks"]
+OURS = {case: CASES[case] for name, case in DECLARED if name == "triton_fa2"}
+OURS |= {f"{case}, whole tiles": WHOLE[case] for case in OF_WHOLE}
+
+
+@pytest.mark.parametrize("case", OURS.values(), ids=OURS)
 def test_outputs_and_gradients_are_as_near_float64_as_the_definition(case, device):
-    case = CASES[case]
     full = case.shape[5] <= 100 and case.feature != "mask_gradient" and "softcap" not in case.asked
     worst, of = worst_error(case, triton_fa2.attention, torch.float32 if full else torch.float16, device)
     assert worst <= 1, of
