@@ -21,10 +21,10 @@ def busy(milliseconds: float) -> Callable[[], None]:
     return call
 
 
-def least_in_turns(stopwatch: KernelStopwatch, first: Callable, second: Callable) -> tuple[float, float]:
-    """Return the least of 24 times of each call, taken in turns: other processes can share the card."""
-    turns = [(stopwatch.sample(first, 4), stopwatch.sample(second, 4)) for _ in range(6)]
-    return min(min(a) for a, _ in turns), min(min(b) for _, b in turns)
+def least_in_turns(*samplings: Callable[[int], list[float]]) -> list[float]:
+    """Return the least of 24 times of each sampling, taken in turns: other processes can share the card."""
+    turns = [[min(sampling(4)) for sampling in samplings] for _ in range(6)]
+    return [min(times) for times in zip(*turns, strict=True)]
 
 
 class Counting:
@@ -97,7 +97,8 @@ def test_kernel_time_leaves_the_hosts_time_out() -> None:
         slow_host()
         work()
 
-    plain, with_host = least_in_turns(KernelStopwatch("cuda:0"), work, call)
+    sample = KernelStopwatch("cuda:0").sample
+    plain, with_host = least_in_turns(lambda n: sample(work, n), lambda n: sample(call, n))
     assert with_host == pytest.approx(plain, rel=0.1)
     assert min(EagerStopwatch(torch.cuda.synchronize).sample(call, 5)) >= 2.0 + 0.5 * plain
 
@@ -110,11 +111,8 @@ def test_kernel_time_of_a_long_spin_is_what_the_hosts_clock_says() -> None:
         torch.cuda._sleep(100_000_000)
 
     device, host = KernelStopwatch("cuda:0"), EagerStopwatch(torch.cuda.synchronize)
-    by_events, by_host = ([], [])
-    for _ in range(5):
-        by_events += device.sample(call, 1)
-        by_host += host.sample(call, 1)
-    assert sorted(by_events)[2] == pytest.approx(sorted(by_host)[2], rel=0.02)
+    by_events, by_host = least_in_turns(lambda n: device.sample(call, n), lambda n: host.sample(call, n))
+    assert by_events == pytest.approx(by_host, rel=0.02)
 
 
 @pytest.mark.gpu
@@ -132,7 +130,10 @@ def test_kernel_time_of_work_on_another_stream_that_is_waited_for_is_the_works()
             torch.cuda._sleep(2_000_000)
         current.wait_stream(side)
 
-    here, there = least_in_turns(KernelStopwatch("cuda:0"), lambda: torch.cuda._sleep(2_000_000), elsewhere)
+    sample = KernelStopwatch("cuda:0").sample
+    here, there = least_in_turns(
+        lambda n: sample(lambda: torch.cuda._sleep(2_000_000), n), lambda n: sample(elsewhere, n)
+    )
     assert there == pytest.approx(here, rel=0.05)
 
 
