@@ -23,7 +23,6 @@ from results.files import journal, library
 from results.grouping import grouped
 from results.levels.decode import forms
 from results.levels.model_table import model
-from results.levels.real_shapes import shape_of
 from results.paths import toml_of
 from results.records import CASE_FIELDS, Case, Measurement, Run, case_to_json
 from results.render import certificates
@@ -136,7 +135,6 @@ class Means:
     dtype: str | None = None
     shortest: int = 0  # tokens
     subject: str | None = None  # of a case
-    domain: str | None = None  # of the model whose shape a case has
     windows: bool = True  # SDPA has no fused kernel for sliding windows, so that few shapes carry a mean with them
 
 
@@ -159,7 +157,6 @@ def cells(shipped: Shipped, row: Means, corner: str = "") -> tuple[str, ...]:
     ratios = shipped.middle(row.processes, row.others, row.ours)
     kept = [r for r in ratios if row.dtype in (None, r.case.dtype) and r.case.seqlen_q >= row.shortest]
     kept = [r for r in kept if (row.windows or not r.case.window_size) and row.subject in (None, r.case.subject)]
-    kept = [r for r in kept if row.domain is None or ((shape := shape_of(r.case)) and shape.domain == row.domain)]
     first, *more = row.labels
     lengths = sorted(r.case.seqlen_q for r in kept)
     span = f", {lengths[0]} to {lengths[-1]}" if "seqlen" in corner else ""
@@ -430,7 +427,6 @@ TABLES: Mapping[str, Callable[[Shipped], str]] = {table.__name__: table for tabl
     "fa_paper_means": partial(means, corner=("over",), rows=_means("fa_paper_means")),
     "fa_paper": partial(ratios, runs="fa_paper", over=("sdpa", "flash_4"), modes=("fwd", "bwd")),
     "window": partial(ratios, runs="window", over=("flex", "flash_4", "sdpa_auto"), modes=tuple(MODES)),
-    "feature_means": partial(means, corner=("feature",), rows=_means("feature_means")),
     "layers": partial(means, corner=("layer",), rows=_means("layers")),
     "decode": partial(by_batch, run_ids="decode"),
     "mla": partial(by_batch, run_ids="mla"),

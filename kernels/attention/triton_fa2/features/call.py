@@ -184,8 +184,8 @@ class FeatureCall:
             size_m, size_n = (config.blocks or size for size in (tile.block_m, tile.block_n))
             whole = not (fixed or shape.seqlen_q % size_m or shape.seqlen_k % size_n)
             tail = config.one_loop or config.spans or config.has_right or not whole
-            own = {"block_m": tile.block_m, "block_n": tile.block_n, "whole": whole, "tail": tail}
-            constants = Constants(replace(config, unit=unit, **own))
+            form = replace(config, unit=unit, block_m=tile.block_m, block_n=tile.block_n, whole=whole, tail=tail)
+            constants = Constants(form)
             options = {"num_warps": tile.num_warps, "num_stages": tile.num_stages}
             if tile.registers:
                 options["maxnreg"] = tile.registers
