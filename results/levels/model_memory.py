@@ -191,7 +191,9 @@ def saved_bytes(saved: SavedByLayer, config: ModelConfig, size: int) -> float:
     """Return the bytes per token that one layer saves for its backward, without score matrices."""
     queries = saved.queries * config.heads * config.head_dim
     numbers = saved.hidden * config.hidden + saved.ffn * _ffn(config) + queries + _attention_numbers(config)
-    return numbers * size + _FLOAT32 * (saved.hidden_float32 * config.hidden + config.heads)
+    normed = (config.heads + config.kv_heads) * config.head_dim if config.architecture.head_norms else 0
+    float32 = saved.hidden_float32 * config.hidden + config.heads + normed
+    return (numbers + normed) * size + _FLOAT32 * float32
 
 
 def _saved(case: Fields, config: ModelConfig) -> SavedByLayer:

@@ -48,6 +48,7 @@ class Architecture:
     attention_bias: bool = False
     mlp_bias: bool = False
     head_bias: bool = False  # whether the output head has a bias
+    head_norms: bool = False  # whether queries and keys are normalized by head
 
 
 @dataclass(frozen=True)
@@ -152,6 +153,7 @@ class ModelConfig:
         biases = self.heads * self.head_dim + kv + self.hidden if kind.attention_bias else 0
         biases += self.ffn + self.hidden if kind.mlp_bias else 0
         norms = kind.norms * self._norm(self.hidden) + (self.latent.rank if self.latent else 0)
+        norms += 2 * self.head_dim if kind.head_norms else 0
         return self._attention_matrices() + biases + norms
 
     def _norm(self, width: int) -> int:

@@ -4,7 +4,17 @@ import dataclasses
 
 from results.levels.model_table import Experts, LatentAttention, ModelConfig, model
 
-FAMILIES = ("gpt2", "gpt-j-6b", "gpt-neox-20b", "llama2-7b", "llama2-70b", "mistral-7b", "deepseek-v2-lite")
+FAMILIES = (
+    "gpt2",
+    "gpt-j-6b",
+    "gpt-neox-20b",
+    "llama2-7b",
+    "llama2-70b",
+    "qwen3-8b",
+    "gemma-7b",
+    "mistral-7b",
+    "deepseek-v2-lite",
+)
 VOCAB = 97
 
 

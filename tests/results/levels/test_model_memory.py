@@ -11,7 +11,7 @@ from results.files import journal, library
 from results.implementations import facts_of
 from results.levels import model_memory
 from results.levels.memory import WorkspaceLaw
-from results.levels.model_table import model
+from results.levels.model_table import model, models
 from results.records import Case
 from tests.cases import cases
 
@@ -23,7 +23,7 @@ LLAMA = Case(**cases(__file__, "LLAMA"))
 def without_data(case: Case, attention: str, *, training: bool) -> Any:
     """Return transformers' module of a case around an attention; called where tensors have no data."""
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
-    models = pytest.importorskip("kernels.models")
+    inside = pytest.importorskip("kernels.models")
     from kernels.attention.torch_naive import attention as naive
 
     def attend(module, q, k, v, mask, scaling=None, **options):
@@ -34,7 +34,7 @@ def without_data(case: Case, attention: str, *, training: bool) -> Any:
     transformers.AttentionInterface.register("plain", attend)
     config = model(case.subject)
     family = config.architecture.family
-    fields = models.config_of(asdict(config), case.num_layers or config.layers)
+    fields = inside.config_of(asdict(config), case.num_layers or config.layers)
     made = transformers.AutoConfig.for_model(family, **fields)
     module = transformers.AutoModelForCausalLM.from_config(made, dtype=getattr(torch, case.dtype))
     module.tie_weights()
@@ -71,12 +71,19 @@ def counted(case: Case, attention: str, *, training: bool) -> float:
     return max(found["Total"] for found in tracker.get_tracker_snapshot("peak").values()) / 2**20
 
 
-CUT = {  # grouped key heads are left out: SDPA on tensors without data repeats them
+CUT = {  # without grouped key heads, which SDPA on tensors without data repeats
     "gpt2-tiny": {"batch": 4, "seqlen": 512},
     "gpt2": {"batch": 4, "seqlen": 1024, "num_layers": 4},
     "llama2-7b": {"batch": 2, "seqlen": 2048, "num_layers": 3},
     "gpt-neox-20b": {"batch": 2, "seqlen": 2048, "num_layers": 3},
+    "gemma-7b": {"batch": 2, "seqlen": 2048, "num_layers": 2},
+    "qwen3-8b": {"batch": 2, "seqlen": 2048, "num_layers": 2},
 }
+
+
+@pytest.fixture(autouse=True)
+def ungrouped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(models(), "qwen3-8b", replace(model("qwen3-8b"), kv_heads=32))
 
 
 def cut(name: str, **changes) -> Case:
