@@ -36,11 +36,12 @@ def add_sinks_kernel(out, lse, sinks, strides, num_heads, seqlen_q, ROWS: tl.con
     x = tl.where(seen, before, 0.0)
     top = tl.maximum(x, sink)
     after = top + tl.log2(tl.exp2(x - top) + tl.exp2(sink - top))
-    tl.store(lse + head * seqlen_q + rows, tl.where(seen, after, before), inside)
     place = out + (head // num_heads) * strides[0] + (head % num_heads) * strides[1]
     place += rows.to(tl.int64)[:, None] * strides[2] + columns[None, :]
     stored = inside[:, None] & (columns[None, :] < WIDTH)
     tile = tl.load(place, stored, 0.0).to(tl.float32) * tl.exp2(x - after)[:, None]
+    tl.debug_barrier()  # every warp has read the logsumexp before one of them stores it with the sink
+    tl.store(lse + head * seqlen_q + rows, tl.where(seen, after, before), inside)
     tl.store(place, tile.to(out.dtype.element_ty), stored)
 
 

@@ -14,12 +14,15 @@ import random
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 import kernels
 from kernels import forms, plans, registry, routes
+from kernels.attention.gluon_hopper.sinks import WithSinks
+from kernels.features import Features
 from kernels.problem import Problem
 from kernels.tools import check
 from kernels.tools.capture import launches_on
@@ -60,7 +63,8 @@ def main(folder: Path) -> dict[str, Any]:
         "ptx_of_86_and_89": [ptx_without_target(v.chip, v.launch) for v in small],
         "forms": forms_of_a_call(),
         "untrue": [untrue for chip in (80, 90, 100) for untrue in untrue_on(chip)],
-        "dkv": steps_of(_first("dkv", 90, OpCase("gluon_hopper", "bfloat16", 256, "causal"))),
+        "dkv": steps_of(_first("dkv", 90, OpCase("gluon_hopper", "bfloat16", 256, "causal")).launch, OF_WARPGROUPS),
+        "sinks": [steps_of(x, r"(l)d[.]global|(b)ar[.]sync|(s)t[.]global") for x in sinks_in_place()],
         "new_lengths": [kernels_of_lengths(*sizes) for sizes in ((32, 8, 128), (8, 8, 64))],
         "first_call": printed,
         "on_cpu": refusal_on_the_cpu(),
@@ -150,10 +154,23 @@ def recorded_is_compiled() -> list[bool]:
     return [gate.resources(v)[1] == v.resources() for v in variants]
 
 
-def steps_of(v: check.Variant) -> str:
-    """Return a letter for each step of a PTX: S stores, F fences, B a barrier of both warpgroups, W a product."""
-    steps = r"(s)tmatrix|(f)ence[.]proxy[.]async|(b)ar[.]sync\s+\d+, 256|(w)gmma[.]mma_async"
-    return "".join(map("".join, re.findall(steps, compile_offline(v.chip, v.launch).asm["ptx"]))).upper()
+def sinks_in_place() -> list[RecordedLaunch]:
+    """Return launches that add sinks to out and its logsumexp, in place, of three head_dims."""
+    outs = [torch.empty(1, 2, 256, head_dim, dtype=torch.bfloat16, device="meta") for head_dim in (16, 64, 256)]
+    plan: Any = SimpleNamespace(prepare=None, forward=lambda q, *_: (q, q[..., 0].float()))
+    with launches_on(90) as launches:
+        for out in outs:
+            WithSinks(Features(sinks=out[0, :, 0, 0].contiguous()), plan).forward(out, out, out)
+    return launches
+
+
+# S stores, F fences, B a barrier of both warpgroups, W a product
+OF_WARPGROUPS = r"(s)tmatrix|(f)ence[.]proxy[.]async|(b)ar[.]sync\s+\d+, 256|(w)gmma[.]mma_async"
+
+
+def steps_of(launch: RecordedLaunch, steps: str) -> str:
+    """Return the letters that a pattern marks in a launch's PTX for sm_90, in its order."""
+    return "".join(map("".join, re.findall(steps, compile_offline(90, launch).asm["ptx"]))).upper()
 
 
 def ptx_without_target(chip: int, launch: RecordedLaunch) -> str:

@@ -69,6 +69,11 @@ def test_both_warpgroups_meet_between_what_they_store_and_the_product_that_reads
     assert re.findall(r"S+[^SW]*(?=W)", found["dkv"]) == re.findall(r"S+FB+(?=W)", found["dkv"]) != []
 
 
+def test_all_warps_read_the_logsumexp_before_one_of_them_adds_the_sink_to_it(found):
+    assert len(found["sinks"]) == 3
+    assert all(re.fullmatch("L+B+S+", steps) for steps in found["sinks"]), found["sinks"]
+
+
 def test_a_fingerprint_depends_on_the_code_and_not_on_names_and_comments(found):
     plain, renamed, *others = found["fingerprints"]
     assert plain == renamed
