@@ -249,10 +249,10 @@ def _bound(
     takes = feature_calls.takes(*tensors, asked) if asked else routes.takes(*tensors)
     if not (takes or (ruled and routes.route_of(*tensors, causal, 0, scale) is not None)):
         return "a device, dtype or width that no kernel of ours takes", attend
-    if torch.compiler.is_compiling():
-        return None, attend
     if asked:
         return (_FASTER if routes.left_to_pytorch(*tensors[:2], causal, 0, asked) else None), attend
+    if torch.compiler.is_compiling():
+        return None, attend
     found = dispatch.bound(*tensors, causal, 0, scale)[0]
     asked = () if ruled or q.shape[2] <= FEW_QUERIES else (routes.name("forward", *tensors[:2], scale, 0, causal),)
     if torch_sdpa.is_pytorch(found) or (asked and routes.left_to_pytorch(*tensors[:2], causal, 0, asked)):

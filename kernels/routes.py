@@ -199,11 +199,14 @@ def built_in(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: *Optio
 def left_to_pytorch(
     q: torch.Tensor, k: torch.Tensor, causal: bool, window_size: int, asked: tuple[str, ...] = ()
 ) -> bool:
-    """Return whether calls that `takes` accepts are PyTorch's: with gradients, or as `asked` says of eager ones.
+    """Return whether calls that `takes` accepts are PyTorch's: with gradients, or as `asked` says.
 
     There the host decides: PyTorch's node is in C++, and its function needs no launch of a kernel with features. Of the
     sizes, a program with dynamic ones keeps a comparison.
     """
+    if torch.compiler.is_compiling():
+        from . import torch_ops  # noqa: F401 - declares that the answer of the table is a constant
+
     aligned = not causal or q.shape[2] == k.shape[2]
     if q.dtype.itemsize > 2 or window_size or not aligned or invariant.wanted():
         return False

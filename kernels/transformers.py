@@ -75,7 +75,7 @@ def register(names: Iterable[str] | None = None) -> dict[str, str]:
         raise UnsupportedCase(NEEDS)
     from transformers import AttentionInterface, AttentionMaskInterface
 
-    torch.compiler.assume_constant_result(_eager_alone)  # not where it is defined: it loads torch._dynamo
+    torch.compiler.assume_constant_result(_eager_alone.__wrapped__)  # not where it is defined: it loads torch._dynamo
     chosen = list(registry.implementations()) if names is None else list(names)
     attends = {FRONT_DOOR: partial(attend, dispatch.attention)}
     attends |= {name: partial(attend, _checked(name)) for name in chosen if name != FRONT_DOOR}
@@ -344,11 +344,11 @@ class _Call:
         return self.attention(self.q, self.k, self.v, **self.options, **more)
 
     def left_to_pytorch(self, *masked: str) -> bool:
-        """Return whether a table leaves an eager call with dropout, or masked, to PyTorch.
+        """Return whether a table leaves a call with dropout, or masked, to PyTorch.
 
         PyTorch has no fused kernel for a mask where query heads share key heads.
         """
-        if not self.is_dispatched or torch.compiler.is_compiling() or not self.features.keys() <= {"dropout_p"}:
+        if not self.is_dispatched or not self.features.keys() <= {"dropout_p"}:
             return False
         asked = (*masked, "dropout") if self.features else masked
         one_each = not masked or self.q.shape[1] == self.k.shape[1]
@@ -399,8 +399,8 @@ class _Call:
 
 
 def _by_pytorch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | None, **masks: Any) -> torch.Tensor:
-    grouped = q.shape[1] != k.shape[1]
-    return functional.scaled_dot_product_attention(q, k, v, scale=scale, enable_gqa=grouped, **masks)
+    masks |= {"enable_gqa": True} if q.shape[1] != k.shape[1] else {}  # no symbol, in a program with dynamic sizes
+    return functional.scaled_dot_product_attention(q, k, v, scale=scale, **masks)
 
 
 def _by_mask(call: _Call, mask: torch.Tensor | None, asked: dict[str, Any]) -> torch.Tensor:
@@ -446,13 +446,15 @@ def _biased(bias: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
 
 def _by_mask_tensor(call: _Call, mask: torch.Tensor) -> torch.Tensor:
     """Compute a call under a mask tensor that holds all masks; PyTorch computes one that requires a gradient."""
-    if not mask.requires_grad:
-        return call.step(mask) if call.is_step() and mask.shape[2] == 1 else call.out(mask=mask)
-    if not call.is_dispatched or call.features:
+    if mask.requires_grad and (not call.is_dispatched or call.features):
         raise UnsupportedCase(
             f"A mask tensor that wants a gradient is computed under {FRONT_DOOR!r}, without features."
         )
-    return _by_pytorch(call.q, call.k, call.v, call.scale, attn_mask=mask)
+    if call.is_step() and mask.shape[2] == 1 and not mask.requires_grad:
+        return call.step(mask)
+    if mask.requires_grad or (mask.dtype in (torch.bool, call.q.dtype) and call.left_to_pytorch("mask")):
+        return _by_pytorch(call.q, call.k, call.v, call.scale, attn_mask=mask, **call.features)
+    return call.out(mask=mask)
 
 
 def _without_padding(call: _Call, real: torch.Tensor) -> torch.Tensor:
@@ -468,8 +470,10 @@ def _without_padding(call: _Call, real: torch.Tensor) -> torch.Tensor:
     if several and call.is_step():
         return call.step(real[:, None, None], slice(-call.window_size, None) if call.causal else slice(None))
     holes = any(not isinstance(each.tokens, slice) for each in groups)
-    if (several or holes) and not unread and call.left_to_pytorch("mask"):
-        bias = _once(real, (call.q.shape[2], call.causal, call.q.dtype), lambda: _bias(call, real))
+    compiling = torch.compiler.is_compiling()
+    if (several or holes) and (compiling or not unread) and call.left_to_pytorch("mask"):
+        key = call.q.shape[2], call.causal, call.q.dtype
+        bias = _bias(call, real) if compiling else _once(real, key, lambda: _bias(call, real))
         return _by_pytorch(call.q, call.k, call.v, call.scale, attn_mask=bias, **call.features)
     asked = ("varlen", "mask", *Features(**call.features).asked)
     if call.is_dispatched and (several or holes) and feature_calls.takes(call.q, call.k, call.v, asked):

@@ -11,7 +11,7 @@ import torch
 if not torch.cuda.is_available():  # Triton reads it when a kernel is decorated, so before anything imports triton
     os.environ["TRITON_INTERPRET"] = "1"
 
-from kernels import feature_calls, reference
+from kernels import feature_calls, reference, routes
 from kernels.attention import torch_naive
 
 if "TRITON_INTERPRET" in os.environ and importlib.util.find_spec("triton"):
@@ -78,6 +78,22 @@ class Problem:
 def largest_error(got: torch.Tensor, expected: torch.Tensor) -> float:
     """The largest absolute difference; NaN counts as infinite."""
     return (got.double() - expected).abs().nan_to_num(nan=float("inf")).max().item()
+
+
+@pytest.fixture
+def in_program(monkeypatch):
+    """Makes a function into the names of what a compiled program would call for attention on Hopper."""
+    monkeypatch.setattr(routes, "takes", lambda q, k, v: True)
+    monkeypatch.setattr(routes, "_table", lambda name, device: routes.family("sm_90")[name])
+    found: list[str] = []
+
+    def backend(module, example_inputs):
+        names = (getattr(node.target, "__name__", "").partition(".")[0] for node in module.graph.nodes)
+        found.extend(name for name in names if "attention" in name)
+        return lambda *inputs: inputs[-1:]
+
+    torch.compiler.reset()
+    return lambda call, *tensors: (torch.compile(call, fullgraph=True, backend=backend)(*tensors), found)[1]
 
 
 @pytest.fixture

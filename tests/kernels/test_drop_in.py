@@ -171,6 +171,19 @@ def test_compiled_code_keeps_the_function_of_pytorch() -> None:
     assert calls.served == 0
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("heads, left", [(12, True), (120, False)])
+@pytest.mark.parametrize("masked", ["bool 1", "bfloat16 196", "no mask"])
+def test_compiled_code_leaves_to_pytorch_what_the_host_decides(heads, left, masked, in_program) -> None:
+    dtype, _, queries = masked.partition(" ")
+    mask = None if dtype == "no" else torch.ones(64, 1, int(queries), 196, dtype=getattr(torch, dtype))
+    x = torch.zeros(1, 1, 1, 64, dtype=torch.bfloat16).expand(64, heads, 196, 64)
+    dropout = 0.0 if masked != "no mask" else 0.1
+    with kernels.sdpa_replacement():
+        found = in_program(lambda x, mask: sdpa(x, x, x, attn_mask=mask, dropout_p=dropout), x, mask)
+    assert found == ["scaled_dot_product_attention" if left or dropout else "attention_with_features"]
+
+
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])

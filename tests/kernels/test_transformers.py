@@ -343,6 +343,17 @@ def test_compiled_code_gets_a_mask_tensor_where_it_cannot_look_into_the_mask() -
     assert compiled(causal_mask_function) is None
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("heads, kv_heads, left", [(12, 12, True), (120, 120, False), (12, 6, False)])
+@pytest.mark.parametrize("mask", [torch.ones(64, 1, 196, 196, dtype=torch.bool), torch.ones(64, 196, dtype=torch.bool)])
+def test_compiled_code_leaves_to_pytorch_what_the_host_decides(heads, kv_heads, left, mask, in_program) -> None:
+    x = torch.zeros(1, 1, 1, 64, dtype=torch.bfloat16)
+    q, k = (x.expand(64, count, 196, 64) for count in (heads, kv_heads))
+    call = functools.partial(ours.attend, dispatch.attention, torch.nn.Module(), is_causal=False)
+    found = in_program(lambda q, k, mask: call(q, k, k, mask)[0], q, k, mask)
+    assert found == ["scaled_dot_product_attention" if left else "attention_with_features"]
+
+
 def test_triton_kernels_train_a_model_of_shared_key_heads(names: dict[str, str], device: str) -> None:
     pytest.importorskip("kernels.attention.triton_fa2.launch", exc_type=ImportError)
     model = causal_model("llama").to(device)
