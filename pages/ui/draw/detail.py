@@ -42,8 +42,7 @@ def cell_detail(chosen: Filters, place: tuple) -> None:
         return
     _answer(chosen, place)
     _bars(rows, chosen)
-    for shape in dict.fromkeys(filter(None, map(shape_of, rows.to_dict("records")))):
-        st.caption(text.model_shape(shape))
+    _models_with_shape(rows.to_dict("records"))
     level = level_in(chosen)
     for case in rows.drop_duplicates("shape").to_dict("records"):
         several = f" at {case['shape']}" if rows["shape"].nunique() > 1 else ""
@@ -137,6 +136,12 @@ def run_facts(run: pd.Series) -> None:
         st.code(run["command"], language=None, wrap_lines=True)
     else:
         st.caption("The source gives no command that repeats this run.")
+
+
+def _models_with_shape(rows: list[dict]) -> None:
+    """Name the models whose attention has a shape of the cell, with the address of their configuration."""
+    for shape in dict.fromkeys(filter(None, map(shape_of, rows))):
+        st.caption(text.model_shape(shape))
 
 
 def _empty_launches(rows: pd.DataFrame) -> None:

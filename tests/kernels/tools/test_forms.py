@@ -21,8 +21,8 @@ def test_a_form_is_the_row_that_decides_and_another_one_can_take_its_place() -> 
     assert form.text.startswith("half.forward.64 block_m=64 block_n=64 num_warps=4")
     other = form.others(101376)[0]
     with tables.using(other):
-        assert tuning.tiles("forward", "sm_86", "half", 64, 100)[0] == other.result
-    assert tuning.tiles("forward", "sm_86", "half", 64, 100)[0] == form.result
+        assert tuning.tiles("forward", "sm_86", "half", 64, 100)[0] == tuning.Tile(*other.result)
+    assert tuning.tiles("forward", "sm_86", "half", 64, 100)[0] == tuning.Tile(*form.result)
 
 
 def test_other_forms_are_of_chips_with_no_more_memory_and_of_the_same_flags() -> None:
