@@ -133,7 +133,7 @@ def _advice(
     decided = [one for contest in cases if (one := decide([contest])).winner]
     if not decided:
         return None
-    times = [one.ratios for one in decided]
+    times = [{str(o.winner): 1.0, **{rival.name: rival.ratio for rival in o.rivals}} for o in decided]
     every = {name for ratios in times for name in ratios}
     behind = {name: [x.get(name, x.get(baseline or "", max(x.values()))) for x in times] for name in every}
     best = _least(behind)

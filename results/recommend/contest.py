@@ -85,11 +85,6 @@ class ContestResult:
         return tuple(rival.name for rival in self.rivals if rival.ties)
 
     @property
-    def ratios(self) -> dict[str, float]:
-        """Return the times over the winner's."""
-        return {name: 1.0 for name in (self.winner,) if name} | {rival.name: rival.ratio for rival in self.rivals}
-
-    @property
     def standing(self) -> Standing:
         """Return the lowest certainty over the rivals."""
         found = {rival.standing for rival in self.rivals}

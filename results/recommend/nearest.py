@@ -1,17 +1,27 @@
-"""The nearest measured shapes, and what they say. Standard library only: an exported rule is this file's text."""
+"""The nearest measured shape. Standard library only: an exported rule is this file's text with the points before it."""
 
 import math
 
 # What a factor of two counts, a fifth of it beyond 256: as in kernels.problem, so that a program decides the same.
 WEIGHTS = {"head_dim": 0.5, "head_dim_v": 0.5, "seqlen_q": 2.0, "keys": 1.0, "causal": 1.0, "group": 0.25, "heads": 0.1}
 FULL, BEYOND = 256, 0.2
-NEIGHBORS, NEAR = 6, 0.3  # how many decide, the distance that quarters a weight
 
 
 def nearest(
-    points, *, dtype, seqlen, head_dim, batch=1, num_heads=1, num_kv_heads=None, causal=True, window_size=0, mode="fwd"
+    points,
+    *,
+    dtype,
+    seqlen,
+    head_dim,
+    batch=1,
+    num_heads=1,
+    num_kv_heads=None,
+    causal=True,
+    window_size=0,
+    mode="fwd",
+    count=1,
 ):
-    """Return the few measured points nearest to a shape as (distance, point), nearest first; 0 is that very shape.
+    """Return the measured points nearest to a shape as (distance, point), nearest first; 0 is that very shape.
 
     dtype, mask and mode have to agree; sizes count by the logarithm of their ratio, and what a source did not state
     counts nothing. causal None is a mask that the source did not say. Raises LookupError where nothing was measured
@@ -25,32 +35,8 @@ def nearest(
         there = sorted({", ".join(str(p[name]) for name in wanted) for p in points})
         raise LookupError(f"Nothing was measured with {', '.join(wanted.values())}. Possible: {'; '.join(there)}.")
     shape = sizes_of(batch, num_heads, num_kv_heads or num_heads, seqlen, seqlen, head_dim, window_size=window_size)
-    lengths = [(p["batch"], p["num_heads"], p["num_kv_heads"], p["seqlen"], p["seqlen"], p["head_dim"]) for p in found]
-    of_points = [sizes_of(*each, window_size=window_size) for each in lengths]
-    ranked = sorted((distance(shape, sizes), at) for at, sizes in enumerate(of_points))
-    return [(far, found[at]) for far, at in ranked[:NEIGHBORS]]
-
-
-def fastest(found, names=()):
-    """Return the fastest implementation of some names or of all by what `nearest` returns; None if there is none."""
-    among = [(far, {name: x for name, x in p["ratios"].items() if name in names or not names}) for far, p in found]
-    times = means(among)
-    return min(times, key=lambda name: (times[name], name), default=None)
-
-
-def means(found):
-    """Return the times of implementations over the least at a shape: means over measured ones, the near ones first.
-
-    found: (distance, such times by implementation), the nearest first. That counts alone where it is the very shape, or
-    where the others lack its fastest implementation.
-    """
-    near = found[: NEIGHBORS if found[0][0] else 1]
-    known = set.intersection(*(set(times) for _, times in near))
-    if min(near[0][1], key=near[0][1].get, default=None) not in known:
-        return near[0][1]
-    whole = sum((far + NEAR) ** -2 for far, _ in near)
-    logs = {name: sum((far + NEAR) ** -2 * math.log(times[name]) for far, times in near) for name in known}
-    return {name: math.exp(each / whole) for name, each in logs.items()}
+    ranked = sorted((distance(shape, _sizes(p, window_size)), at) for at, p in enumerate(found))
+    return [(far, found[at]) for far, at in ranked[:count]]
 
 
 def sizes_of(batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim, head_dim_v=None, window_size=0, causal=None):
@@ -70,6 +56,11 @@ def distance(shape, sizes):
     """Return how far two shapes are by their sizes; what one of them does not state counts nothing."""
     known = [name for name in WEIGHTS if shape[name] and sizes[name]]
     return sum(WEIGHTS[name] * abs(_doublings(shape[name]) - _doublings(sizes[name])) for name in known)
+
+
+def _sizes(point, window_size):
+    heads = [point[name] for name in ("batch", "num_heads", "num_kv_heads")]
+    return sizes_of(*heads, point["seqlen"], point["seqlen"], point["head_dim"], window_size=window_size)
 
 
 def _doublings(size):

@@ -1,7 +1,7 @@
 """What attention costs in a step of a recorded program on a card: now, by the rule and at best.
 
-Near shapes choose for each call as in a rule; the times are those of the nearest, scaled by the FLOPs. A card without
-such shapes has those of its nearest relatives, scaled by the data sheets.
+Each call has the times of the measured shape that decides it in a rule, scaled by the FLOPs. A card without such a
+shape has those of its nearest relatives, scaled by the data sheets.
 """
 
 import json
@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from results import levels
-from results.compare.verdicts import BAND
 from results.implementations import facts_of
 from results.recommend import cards, nearest
-from results.recommend.contest import Contest, decide, has_number
+from results.recommend.contest import Contest, ContestResult, decide, has_number
 from results.recommend.doubt import doubts
 from results.recommend.rule_file import certainly_slower
 from results.recommend.usage import ROOT
@@ -142,22 +141,15 @@ def _contests(store: Store, filters: Filters, able: tuple[str, ...] | None) -> I
 
 def _nearest(points: list[_Point], asked: Asked) -> CallTimes | None:
     case, mode, timing, count = asked
-    if not points:
+    ranked = [
+        (distance_of(case, each.case) + _ELSEWHERE * ((each.timing != timing) + each.rank), at)
+        for at, each in enumerate(points)
+    ]
+    if not ranked:
         return None
-    far = [distance_of(case, each.case) for each in points]
-    apart = [_ELSEWHERE * ((each.timing != timing) + each.rank) for each in points]
-    point = points[min(range(len(points)), key=lambda at: far[at] + apart[at])]
-    places = [at for at, each in enumerate(points) if (each.gpu, each.timing) == (point.gpu, point.timing)]
-    near = sorted(places, key=far.__getitem__)[: nearest.NEIGHBORS]
-    ratios = nearest.means([(far[at], decide([points[at].contest]).ratios) for at in near])
+    point = points[min(ranked)[1]]
     result, now = decide([point.contest]), point.contest[NOW]
-    if far[near[0]]:
-        close = [name for name, ratio in ratios.items() if ratio <= (1 + BAND) * min(ratios.values())]
-    else:
-        close = [str(result.winner), *(each.name for each in result.rivals if not certainly_slower(each))]
-    best = min(ratios, key=lambda name: (ratios[name], name))
-    ours = [name for name in close if facts_of(name).family == "own" and not facts_of(name).reduced]
-    ruled = max(ours, key=ratios.__getitem__, default=best)  # the built-in choice stays unless it is slower
+    ruled, ratio = _ruled(result)
     whole = [replace(each, window_size=0) for each in (case, point.case)]  # SDPA takes a window as a mask
     factor, of_sdpa = (
         point.compute * _work(one, mode) / _work(other, mode) for one, other in ((case, point.case), whole)
@@ -166,10 +158,11 @@ def _nearest(points: list[_Point], asked: Asked) -> CallTimes | None:
     def in_step(name: str, ms: float | None) -> float:
         return count * (of_sdpa if name.startswith("torch_sdpa") else factor) * (ms or 0)
 
+    best, best_ms = str(result.winner), result.latency_ms or 0
     return CallTimes(
         now_ms=in_step(NOW, now.measurement.value),
-        ruled_ms=in_step(ruled, point.contest[ruled].measurement.value),
-        best_ms=in_step(best, point.contest[best].measurement.value),
+        ruled_ms=in_step(ruled, ratio * best_ms),
+        best_ms=in_step(best, best_ms),
         ruled=ruled,
         best=best,
         standing=str(result.standing),
@@ -178,13 +171,22 @@ def _nearest(points: list[_Point], asked: Asked) -> CallTimes | None:
         timing=point.timing,
         measured=point.case,
         factor=factor,
-        exact=not far[near[0]],
+        exact=not distance_of(case, point.case),
         source=now.source,
     )
 
 
 def _work(case: Case, mode: str) -> float:
     return levels.flops(case, mode) or 1.0
+
+
+def _ruled(result: ContestResult) -> tuple[str, float]:
+    """Return the slowest of our kernels that a rule leaves in place with its time over the best; else the winner."""
+    ratios = {str(result.winner): 1.0} | {each.name: each.ratio for each in result.rivals if not certainly_slower(each)}
+    own = {
+        name: ratio for name, ratio in ratios.items() if facts_of(name).family == "own" and not facts_of(name).reduced
+    }
+    return max(own.items(), key=lambda item: item[1], default=(str(result.winner), 1.0))
 
 
 def _sizes(case: Case) -> dict[str, Any]:

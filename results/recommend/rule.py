@@ -3,8 +3,10 @@
 It follows from stored results and is written as JSON or as a Python file without dependencies.
 """
 
+from __future__ import annotations
+
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,7 @@ BACKENDS = {
 }
 POINT = (
     "mask", "mode", "dtype", "batch", "num_heads", "num_kv_heads", "seqlen", "head_dim",
-    "implementation", "latency_ms", "ties", "ratios", "backend", "backend_ms", "run",
+    "implementation", "latency_ms", "ties", "backend", "backend_ms", "run",
 )  # fmt: skip
 
 
@@ -69,9 +71,9 @@ def rule_of(store: Store, filters: Filters) -> ShapeRule:
     return ShapeRule(str(filters.gpu), str(filters.timing), tuple(sources), runs, points)
 
 
-def answer(found: Sequence[tuple[float, Mapping[str, Any]]]) -> tuple[str, str | None]:
-    """Return the fastest implementation and backend of PyTorch by the nearest measured shapes."""
-    return nearest_module.fastest(found), BACKENDS.get(nearest_module.fastest(found, BACKENDS))
+def choose(rule: ShapeRule, *, count: int = 1, **shape: Any) -> list[tuple[float, Mapping[str, Any]]]:
+    """Return the nearest measured shapes with their distances. Raises LookupError if no dtype, mask and mode fits."""
+    return nearest_module.nearest(rule.points, count=count, **shape)
 
 
 def as_json(rule: ShapeRule) -> str:
@@ -88,9 +90,8 @@ def as_python(rule: ShapeRule) -> str:
     rows = "".join(f"    {tuple(point[name] for name in POINT)!r},\n" for point in rule.points)
     template = Path(__file__).with_name("rule_template.txt").read_text(encoding="utf-8")
     return template.format(
-        basis=_docstring(rule.basis), gpu=_docstring(rule.gpu), names=POINT, backends=BACKENDS, rows=rows,
-        nearest=nearest_code,
-    )  # fmt: skip
+        basis=_docstring(rule.basis), gpu=_docstring(rule.gpu), names=POINT, rows=rows, nearest=nearest_code
+    )
 
 
 def _docstring(text: str) -> str:
@@ -116,7 +117,6 @@ def _point(contest: Contest) -> dict[str, Any] | None:
         "implementation": result.winner,
         "latency_ms": _rounded(result.latency_ms),
         "ties": result.ties,
-        "ratios": {name: round(ratio, 4) for name, ratio in result.ratios.items()},
         "backend": BACKENDS.get(backends.winner or ""),
         "backend_ms": _rounded(backends.latency_ms),
         "run": first.measurement.run_id,

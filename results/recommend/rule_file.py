@@ -195,7 +195,7 @@ def _point(contest: Contest) -> dict[str, Any] | None:
         "problem": _problem(first),
         "implementation": result.winner,
         "beaten": [rival.name for rival in slower] + incorrect,
-        "ratios": {name: round(ratio, 4) for name, ratio in result.ratios.items()},
+        "ratios": {result.winner: 1.0} | {rival.name: _rounded((rival.ratio,))[0] for rival in result.rivals},
         "evidence": {
             "run": winner.run_id,
             "latency_ms": winner.value,

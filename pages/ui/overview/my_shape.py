@@ -15,12 +15,12 @@ from pages.ui.shell.data import ask_slowly
 from results import levels
 from results.recommend import rule
 from results.recommend.cards import Relative
-from results.recommend.nearest import nearest
 from results.recommend.rule import RuleError, ShapeRule
 from results.records import Case, RecordError, attention_case
 from results.slice import Filters, of_mask
 from results.store.database import Store
 
+_NEIGHBOURS = 5
 _NEAR = 1.0  # a factor of two in seqlen; beyond this distance the answer is a guess and says so
 _SIZES = ("seqlen", "head_dim", "batch", "num_heads", "num_kv_heads")
 Neighbour = tuple[float, Mapping[str, Any]]  # its distance, and the point of the rule
@@ -42,9 +42,9 @@ def show(chosen: Filters) -> None:
     except RecordError as error:
         st.error(text.plain(error), icon=":material/error:")
         return
-    found = nearest(made.points, **shape)
+    found = rule.choose(made, count=_NEIGHBOURS, **shape)
     _answer(found, case, shape["mode"], subject)
-    usage.show(rule.answer(found)[0], "op", causal=bool(shape["causal"]), window_size=shape["window_size"])
+    usage.show(found[0][1]["implementation"], "op", causal=bool(shape["causal"]), window_size=shape["window_size"])
     with st.container(horizontal=True):
         stated = replace(case, causal=shape["causal"])
         one_shape.show("Measure this shape", stated, mode=shape["mode"])
@@ -86,11 +86,10 @@ def _shape(made: ShapeRule, chosen: Filters) -> dict[str, Any]:
 
 
 def _answer(found: Sequence[Neighbour], case: Case, mode: str, subject: tuple[str, Relative] | None) -> None:
-    """Answer by the nearest shapes; for a card without times also by the data sheets of it and its relative."""
+    """Answer with the nearest shape; for a card without times also by the data sheets of it and its relative."""
     distance, point = found[0]
-    best, backend = rule.answer(found)
-    said = f" Within PyTorch: scaled_dot_product_attention with SDPBackend.{backend}" if backend else ""
-    st.markdown(f"## Use {text.plain(best)}.{text.plain(said)}")
+    backend = point["backend"] and f" Within PyTorch: scaled_dot_product_attention with SDPBackend.{point['backend']}"
+    st.markdown(f"## Use {text.plain(point['implementation'])}.{text.plain(backend or '')}")
     place = _place(point)
     if not distance:
         whole = all(point[name] == getattr(case, name) for name in ("batch", "num_heads"))
