@@ -153,9 +153,6 @@ class FeatureCall:
             tensors = tensors._replace(max_logits=self.max_logits)
         if self.table is not None:
             tensors = tensors._replace(table=self.table, table_b=self.table.stride(0), last_page=len(k) - 1)
-        plain = self.bounds is not None and not self.features.asked and self.table is None
-        plain = plain and q.dtype.itemsize == 2 and q.shape[3] == v.shape[3] <= 128  # as was timed
-        name = f"packed_{walk}" if plain else "dq" if walk == "dmask" else walk
         steps = [(0 if self.packed else x.stride(0), *x.stride()[1:3]) for x in strided]
         if self.table is not None:  # forward: q, k, v and out
             steps[1:3] = [x.stride()[:3] for x in strided[1:3]]
@@ -165,15 +162,7 @@ class FeatureCall:
         needed = 0
         of_keys = walk == "dkdv"
         length, heads = (shape.seqlen_k, k.shape[1]) if of_keys else (shape.seqlen_q, q.shape[1])
-        choices = tiles(name, q, v)
-        if self.features.asked == ("mask",) and not invariant.wanted():
-            kind = "keys" if config.spans else config.mask if config.scale_last else ""
-            short = tiles(f"short_{kind}_{walk}", q, v) if shape.seqlen_k <= SHORT else ()
-            choices = (*short, *tiles(f"{kind}_{walk}", q, v), *choices)
-        if walk == "forward" and self.features.dropout_p and len(self.features.asked) > 2:
-            choices = choices[1:] or choices  # the first would spill the numbers of dropout next to other features
-        fixed = self.bounds is not None or self.table is not None or invariant.wanted()  # to one form for all lengths
-        for tile in choices:
+        for tile in self._tiles(walk, (q, v), shape, config):
             grid = (-(-length // (tile.block_n if of_keys else tile.block_m)) * heads * batches,)
             if walk == "dmask":
                 sums = statistics[0]
@@ -181,14 +170,9 @@ class FeatureCall:
                 grid = (-(-shape.seqlen_q // tile.block_m) * tiles_k * sums.lines * sums.parts,)
             if config.blocks % max(tile.block_m, tile.block_n):
                 continue
-            size_m, size_n = (config.blocks or size for size in (tile.block_m, tile.block_n))
-            whole = not (fixed or shape.seqlen_q % size_m or shape.seqlen_k % size_n)
-            tail = config.one_loop or config.spans or config.has_right or not whole
-            form = replace(config, unit=unit, block_m=tile.block_m, block_n=tile.block_n, whole=whole, tail=tail)
-            constants = Constants(form)
+            constants = Constants(self._in_tiles(replace(config, unit=unit), shape, tile))
             options = {"num_warps": tile.num_warps, "num_stages": tile.num_stages}
-            if tile.registers:
-                options["maxnreg"] = tile.registers
+            options |= {"maxnreg": tile.registers} if tile.registers else {}
             try:
                 with device_guard(q.device):
                     if grid[0]:
@@ -197,6 +181,28 @@ class FeatureCall:
             except OutOfResources as error:
                 needed = error.required
         raise UnsupportedCase(f"triton_fa2's smallest tile with features needs {needed} of a block's resources.")
+
+    def _tiles(self, walk: str, q_and_v: Tensors, shape: FeatureShape, config: FeatureConfig) -> tuple[Tile, ...]:
+        """Return the tiles for a launch, the fastest first."""
+        asked, (q, v) = self.features.asked, q_and_v
+        plain = self.bounds is not None and not asked and self.table is None
+        plain = plain and q.dtype.itemsize == 2 and q.shape[3] == v.shape[3] <= 128  # as was timed
+        found = tiles(f"packed_{walk}" if plain else "dq" if walk == "dmask" else walk, *q_and_v)
+        if asked == ("mask",) and not invariant.wanted():
+            kind = "keys" if config.spans else config.mask if config.scale_last else ""
+            short = tiles(f"short_{kind}_{walk}", *q_and_v) if shape.seqlen_k <= SHORT else ()
+            return *short, *tiles(f"{kind}_{walk}", *q_and_v), *found
+        if walk == "forward" and self.features.dropout_p and len(asked) > 2:
+            return found[1:] or found  # the first would spill the numbers of dropout next to other features
+        return found
+
+    def _in_tiles(self, config: FeatureConfig, shape: FeatureShape, tile: Tile) -> FeatureConfig:
+        """Return the constants for a tile; calls of packed and invariant sequences have one form for all lengths."""
+        fixed = self.bounds is not None or self.table is not None or invariant.wanted()
+        rows, keys = (config.blocks or size for size in (tile.block_m, tile.block_n))
+        whole = not (fixed or shape.seqlen_q % rows or shape.seqlen_k % keys)
+        tail = config.one_loop or config.spans or config.has_right or not whole
+        return replace(config, block_m=tile.block_m, block_n=tile.block_n, whole=whole, tail=tail)
 
     @cached_property
     def _tensors(self) -> FeatureTensors:
