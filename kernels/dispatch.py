@@ -114,13 +114,15 @@ def traced(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: *Options
         return invariant.bound(q, k, v, *options)(q, k, v)
     if not routes.takes(q, k, v):
         return routes.without_ours(q, k, v, *options)(q, k, v)
-    from .torch_ops import forward
+    from . import torch_ops
 
     if by_pytorch := routes.pytorch_in_program(q, k, v, *options):
         return by_pytorch(q, k, v)
-    if routes.decodes(q, k, v) and not plans.wants_gradients(q, k, v):
+    if plans.wants_gradients(q, k, v):
+        return torch_ops.trained(q, k, v, *options)[0]
+    if routes.decodes(q, k, v):
         from .decode.triton_decode.calls import decode_op
 
         causal, window_size, scale = options
         return decode_op(q, k, v, None, None, "NHD", scale, causal, window_size, None, None)[0]
-    return forward(q, k, v, *options)[0]
+    return torch_ops.forward(q, k, v, *options)[0]

@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from . import choice, dispatch, features, invariant, plans, registry, routes
 from .features import BlockMask, Features, SequenceBounds, Window
+from .operators import differentiable, operator
 from .registry import UnsupportedCase
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -346,7 +347,9 @@ def by_kernels(
     found = found.seeded(q.device)
     out_alone = wanted == _PLAIN_RESULT and not isinstance(options[1], tuple)
     if out_alone and (torch.compiler.is_compiling() or not all(type(x) in _PLAIN for x in (q, k, v))):
-        return forward_op(q, k, v, *_described(found, bounds, options))[0]
+        learned = torch.is_grad_enabled() and found.sinks is not None and found.sinks.requires_grad
+        op = trained_op if learned or plans.wants_gradients(q, k, v) else forward_op
+        return op(q, k, v, *_described(found, bounds, options))[0]
     largest = torch.full((q.shape[1],), float("-inf"), device=q.device) if wanted.return_max_logits else None
     call = FeatureCall(found, *options, "ieee", bounds, max_logits=largest)
     plan = faster(call, q, k, v, wanted)
@@ -435,6 +438,7 @@ _TENSORS = (*features.TENSORS[1:], "dropout_seed", *BlockMask._fields, *Sequence
 # Arguments of both operators that describe features and bounds: the sinks; the tensors that there are, and a flag for
 # each of _TENSORS; longest_q, longest_k and packed of the bounds, causal, window_size; softcap, dropout_p, the scale.
 _DESCRIBED = "Tensor? sinks, Tensor[] tensors, bool[] present, SymInt[] sizes, float[] numbers"
+_CALL = f"Tensor q, Tensor k, Tensor v, {_DESCRIBED}"
 
 
 def _described(found: Features, bounds: SequenceBounds | None, options: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -467,12 +471,22 @@ def _call_of(
     return FeatureCall(found, bool(causal), window_size, scale, "ieee", bounds)
 
 
-def _operator(name: str, tensors: str, results: int) -> Any:
-    schema = f"({tensors}, {_DESCRIBED}) -> ({', '.join(['Tensor'] * results)})"
-    return torch.library.custom_op(f"attnbench::{name}", mutates_args=(), schema=schema)
+def _fake_results(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: object
+) -> tuple[torch.Tensor, torch.Tensor]:
+    lse_dtype = torch.float64 if q.dtype == torch.float32 else torch.float32
+    return q.new_empty(*q.shape[:3], v.shape[3]), q.new_empty(q.shape[:3], dtype=lse_dtype)
 
 
-@_operator("attention_with_features", "Tensor q, Tensor k, Tensor v", 2)
+def _fake_gradients(
+    saved: list[torch.Tensor], sinks: torch.Tensor | None, *rest: object
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    of_sinks = saved[0].new_empty(0) if sinks is None else torch.empty_like(sinks)
+    dq, dk, dv = (x.new_empty(x.shape) for x in saved[:3])
+    return dq, dk, dv, of_sinks
+
+
+@operator(f"attention_with_features({_CALL}) -> (Tensor, Tensor)", _fake_results)
 def forward_op(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *described: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """Return out, contiguous, and lse (batch, num_heads, seqlen_q)."""
     call = _call_of(*described)
@@ -480,7 +494,10 @@ def forward_op(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *described: An
     return out.contiguous(), lse
 
 
-@_operator("attention_with_features_backward", "Tensor[] saved", 4)
+@operator(
+    f"attention_with_features_backward(Tensor[] saved, {_DESCRIBED}) -> (Tensor, Tensor, Tensor, Tensor)",
+    _fake_gradients,
+)
 def backward_op(saved: list[torch.Tensor], sinks: torch.Tensor | None, *described: Any) -> tuple[torch.Tensor, ...]:
     """Return dq, dk and dv, contiguous, and the gradient of the sinks, empty if there are none.
 
@@ -492,30 +509,37 @@ def backward_op(saved: list[torch.Tensor], sinks: torch.Tensor | None, *describe
     return dq, dk, dv, dq.new_empty(0) if sinks is None else found[3]
 
 
-@forward_op.register_fake
-def _(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: object) -> tuple[torch.Tensor, torch.Tensor]:
-    lse_dtype = torch.float64 if q.dtype == torch.float32 else torch.float32
-    return q.new_empty(*q.shape[:3], v.shape[3]), q.new_empty(q.shape[:3], dtype=lse_dtype)
+class _Described(torch.autograd.Function):
+    """Calls the two operators, and saves q, k, v, out, lse and the tensors of features between them."""
+
+    @staticmethod
+    def forward(*inputs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return out and lse; inputs: q, k, v, sinks, the tensors of features, and the rest of `_DESCRIBED`."""
+        q, k, v, sinks, count, *rest = inputs
+        return forward_op(q, k, v, sinks, rest[:count], *rest[count:])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
+        """Save what the backward reads."""
+        q, k, v, sinks, ctx.count, *rest = inputs
+        ctx.has_sinks, ctx.rest = sinks is not None, rest[ctx.count :]
+        ctx.save_for_backward(q, k, v, *output, *([sinks] if ctx.has_sinks else []), *rest[: ctx.count])
+        ctx.mark_non_differentiable(output[1])
+
+    @staticmethod
+    def backward(ctx: Any, dout: torch.Tensor, dlse: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        """Return the gradients of q, k, v and sinks."""
+        q, k, v, out, lse, *tensors = ctx.saved_tensors
+        sinks = tensors.pop(0) if ctx.has_sinks else None
+        dq, dk, dv, of_sinks = backward_op([q, k, v, out, lse, dout], sinks, tensors, *ctx.rest)
+        return dq, dk, dv, of_sinks if ctx.has_sinks else None, *(None,) * (1 + ctx.count + len(ctx.rest))
 
 
-@backward_op.register_fake
-def _(saved: list[torch.Tensor], sinks: torch.Tensor | None, *rest: object) -> tuple[torch.Tensor, ...]:
-    of_sinks = saved[0].new_empty(0) if sinks is None else torch.empty_like(sinks)
-    return *(x.new_empty(x.shape) for x in saved[:3]), of_sinks
+def _applied(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: Any, tensors: list[torch.Tensor], *rest: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    found: tuple[torch.Tensor, torch.Tensor] = _Described.apply(q, k, v, sinks, len(tensors), *tensors, *rest)
+    return found
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
-    q, k, v, sinks, tensors, *ctx.rest = inputs
-    ctx.has_sinks = sinks is not None
-    ctx.save_for_backward(q, k, v, *output, *([sinks] if ctx.has_sinks else []), *tensors)
-    ctx.mark_non_differentiable(output[1])
-
-
-def _gradients(ctx: Any, dout: torch.Tensor, dlse: torch.Tensor | None) -> tuple[Any, ...]:
-    q, k, v, out, lse, *tensors = ctx.saved_tensors
-    sinks = tensors.pop(0) if ctx.has_sinks else None
-    dq, dk, dv, of_sinks = backward_op([q, k, v, out, lse, dout], sinks, tensors, *ctx.rest)
-    return dq, dk, dv, of_sinks if ctx.has_sinks else None, [None] * len(tensors), *(None,) * len(ctx.rest)
-
-
-forward_op.register_autograd(_gradients, setup_context=_save)
+trained_op = differentiable(f"differentiable_attention_with_features({_CALL}) -> (Tensor, Tensor)", _applied)

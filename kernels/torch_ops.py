@@ -1,6 +1,7 @@
 """Our kernels as PyTorch operators, which torch.compile keeps whole, with their fake results and gradients.
 
-`attnbench::attention` returns out and the base-2 logsumexp, `attnbench::attention_backward` dq, dk and dv.
+`attnbench::attention` returns out and the base-2 logsumexp, `attnbench::attention_backward` dq, dk and dv;
+`attnbench::differentiable_attention` calls both.
 """
 
 from typing import Any
@@ -8,10 +9,15 @@ from typing import Any
 import torch
 
 from . import choice, routes
+from .operators import differentiable, operator
 from .problem import FORWARD, TRAINING
 
 for _answer in (choice.anything_named, routes.named_in_program, routes.most_operations):
     torch.compiler.assume_constant_result(_answer)  # not where they are defined: it loads torch._dynamo
+
+
+_OPTIONS = "bool causal, SymInt window_size, float? softmax_scale"
+_CALL = f"Tensor q, Tensor k, Tensor v, {_OPTIONS}"
 
 
 def _kernels_for(
@@ -24,7 +30,15 @@ def _kernels_for(
     return found, list(map(found.prepare, (q, k, v))) if found.prepare else [q, k, v]
 
 
-@torch.library.custom_op("attnbench::attention", mutates_args=())
+def _fake_results(q: torch.Tensor, *rest: object) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.empty_like(q), _empty_logsumexp(q)
+
+
+def _fake_gradients(saved: list[torch.Tensor], *rest: object) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return torch.empty_like(saved[0]), torch.empty_like(saved[1]), torch.empty_like(saved[2])
+
+
+@operator(f"attention({_CALL}) -> (Tensor, Tensor)", _fake_results)
 def forward(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -36,7 +50,7 @@ def forward(
     return _as_empty_like(q, out), lse
 
 
-@torch.library.custom_op("attnbench::attention_backward", mutates_args=())
+@operator(f"attention_backward(Tensor[] saved, {_OPTIONS}) -> (Tensor, Tensor, Tensor)", _fake_gradients)
 def backward(
     saved: list[torch.Tensor], causal: bool, window_size: int, softmax_scale: float | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -50,30 +64,29 @@ def backward(
     return dq, dk, dv
 
 
-@forward.register_fake
-def _(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.empty_like(q), _empty_logsumexp(q)
+class _Attention(torch.autograd.Function):
+    """Calls the two operators, and saves q, k, v, out and lse between them."""
+
+    @staticmethod
+    def forward(*inputs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return out and lse."""
+        return forward(*inputs)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
+        """Save what the backward reads."""
+        *tensors, ctx.causal, ctx.window_size, ctx.softmax_scale = inputs
+        ctx.save_for_backward(*tensors, *output)
+        ctx.mark_non_differentiable(output[1])
+
+    @staticmethod
+    def backward(ctx: Any, dout: torch.Tensor, dlse: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        """Return the gradients of q, k and v."""
+        options = (ctx.causal, ctx.window_size, ctx.softmax_scale)
+        return *backward([*ctx.saved_tensors, dout], *options), None, None, None
 
 
-@backward.register_fake
-def _(saved: list[torch.Tensor], *rest: object) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return torch.empty_like(saved[0]), torch.empty_like(saved[1]), torch.empty_like(saved[2])
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
-    *tensors, ctx.causal, ctx.window_size, ctx.softmax_scale = inputs
-    ctx.save_for_backward(*tensors, *output)
-    ctx.mark_non_differentiable(output[1])
-
-
-def _gradients(ctx: Any, dout: torch.Tensor, dlse: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-    options = (ctx.causal, ctx.window_size, ctx.softmax_scale)
-    return *backward([*ctx.saved_tensors, dout], *options), None, None, None
-
-
-forward.register_autograd(_gradients, setup_context=_save)
+trained = differentiable(f"differentiable_attention({_CALL}) -> (Tensor, Tensor)", _Attention.apply)
 
 
 def _empty_logsumexp(q: torch.Tensor) -> torch.Tensor:

@@ -176,7 +176,7 @@ def operators():
 @TORCH_COMPILE
 def test_the_operators_keep_their_promises_to_pytorch(operators, device: str) -> None:
     q, k, v, _ = tensors((1, 2, 20, 16), device=device, kv_heads=1)
-    torch.library.opcheck(operators.forward, (q, k, v, True, 0, None))
+    torch.library.opcheck(operators.trained, (q, k, v, True, 0, None))
     torch.library.opcheck(operators.forward, (q.mT.contiguous().mT.detach(), k.detach(), v.detach(), False, 5, 0.2))
 
 
@@ -187,7 +187,7 @@ def test_compiled_operators_have_the_gradients_of_the_formula(operators, device:
 
     @torch.compile(fullgraph=True, backend="aot_eager")
     def attention(q, k, v):
-        return operators.forward(q, k, v, True, 0, None)[0]
+        return operators.trained(q, k, v, True, 0, None)[0]
 
     assert_right(gradients_of(attention, *inputs), *inputs, causal=True)
 

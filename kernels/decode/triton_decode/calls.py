@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ... import choice, invariant, problem
+from ...operators import operator
 from ...plans import Decided, PlanCache, device_guard, plan_key, wants_gradients
 from .request import Caches, Options, request_of
 
@@ -104,7 +105,19 @@ def _form_of(x: torch.Tensor | None) -> Any:
     return None if x is None else (x.dtype, x.shape, x.stride(), x.device, x.data_ptr() & 15)
 
 
-@torch.library.custom_op("attnbench::decode", mutates_args=())
+def _fake_results(
+    q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, *rest: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    shape, head_dim_v = q.shape[:3], v_cache.shape[3] if v_cache.dim() == 4 else rest[-1]
+    return q.new_empty((*shape, head_dim_v)), q.new_empty(shape, dtype=torch.float32)
+
+
+@operator(
+    "decode(Tensor q, Tensor k_cache, Tensor v_cache, Tensor? cache_seqlens, Tensor? page_table, str kv_layout,"
+    " float? softmax_scale, bool causal, SymInt window_size, Tensor? k_scale, Tensor? v_scale, SymInt latent_dim=0)"
+    " -> (Tensor, Tensor)",
+    _fake_results,
+)
 def decode_op(
     q: torch.Tensor,
     k_cache: torch.Tensor,
@@ -125,9 +138,3 @@ def decode_op(
     """
     caches = Caches(k_cache, v_cache, cache_seqlens, page_table, k_scale, v_scale)
     return attend(q, caches, Options(kv_layout, softmax_scale, causal, window_size, latent_dim), True)
-
-
-@decode_op.register_fake
-def _(q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    shape, head_dim_v = q.shape[:3], v_cache.shape[3] if v_cache.dim() == 4 else rest[-1]
-    return q.new_empty((*shape, head_dim_v)), q.new_empty(shape, dtype=torch.float32)
