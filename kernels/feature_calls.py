@@ -509,37 +509,6 @@ def backward_op(saved: list[torch.Tensor], sinks: torch.Tensor | None, *describe
     return dq, dk, dv, dq.new_empty(0) if sinks is None else found[3]
 
 
-class _Described(torch.autograd.Function):
-    """Calls the two operators, and saves q, k, v, out, lse and the tensors of features between them."""
-
-    @staticmethod
-    def forward(*inputs: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return out and lse; inputs: q, k, v, sinks, the tensors of features, and the rest of `_DESCRIBED`."""
-        q, k, v, sinks, count, *rest = inputs
-        return forward_op(q, k, v, sinks, rest[:count], *rest[count:])
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
-        """Save what the backward reads."""
-        q, k, v, sinks, ctx.count, *rest = inputs
-        ctx.has_sinks, ctx.rest = sinks is not None, rest[ctx.count :]
-        ctx.save_for_backward(q, k, v, *output, *([sinks] if ctx.has_sinks else []), *rest[: ctx.count])
-        ctx.mark_non_differentiable(output[1])
-
-    @staticmethod
-    def backward(ctx: Any, dout: torch.Tensor, dlse: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        """Return the gradients of q, k, v and sinks."""
-        q, k, v, out, lse, *tensors = ctx.saved_tensors
-        sinks = tensors.pop(0) if ctx.has_sinks else None
-        dq, dk, dv, of_sinks = backward_op([q, k, v, out, lse, dout], sinks, tensors, *ctx.rest)
-        return dq, dk, dv, of_sinks if ctx.has_sinks else None, *(None,) * (1 + ctx.count + len(ctx.rest))
-
-
-def _applied(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sinks: Any, tensors: list[torch.Tensor], *rest: Any
-) -> tuple[torch.Tensor, torch.Tensor]:
-    found: tuple[torch.Tensor, torch.Tensor] = _Described.apply(q, k, v, sinks, len(tensors), *tensors, *rest)
-    return found
-
-
-trained_op = differentiable(f"differentiable_attention_with_features({_CALL}) -> (Tensor, Tensor)", _applied)
+trained_op = differentiable(
+    f"differentiable_attention_with_features({_CALL}) -> (Tensor, Tensor)", forward_op, backward_op
+)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 _LIBRARIES: list[torch.library.Library] = []  # an operator lives as long as its library
 
@@ -23,9 +24,45 @@ def operator(schema: str, fake: Callable[..., Any]) -> Callable[[Callable[..., A
     return made
 
 
-def differentiable(schema: str, function: Callable[..., Any]) -> Any:
-    """Make a function an operator that programs keep whole until gradients are traced: then they see what it calls."""
-    return _defined(schema, function, "CompositeImplicitAutograd")
+def differentiable(schema: str, forward: Any, backward: Any) -> Any:
+    """Make an operator of the gradients of `forward`, which is kept whole until they are traced.
+
+    `forward` returns out and lse; `backward` takes q, k, v, out, lse and dout as a list, then the other arguments, and
+    returns the gradients of the first arguments.
+    """
+
+    def applied(*inputs: Any) -> Any:
+        leaves, form = tree_flatten(inputs)
+        return _Differentiable.apply(forward, backward, form, *leaves)
+
+    return _defined(schema, applied, "CompositeImplicitAutograd")
+
+
+class _Differentiable(torch.autograd.Function):
+    """Calls two operators, and saves between them the tensors among their arguments, out and lse."""
+
+    @staticmethod
+    def forward(operator: Any, backward: Any, form: Any, *leaves: Any) -> Any:
+        """Return out and lse."""
+        return operator(*tree_unflatten(leaves, form))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
+        """Save what the backward reads."""
+        _, ctx.operator, ctx.form, *leaves = inputs
+        ctx.others = [None if isinstance(x, torch.Tensor) else x for x in leaves]
+        ctx.save_for_backward(*output, *(x if isinstance(x, torch.Tensor) else None for x in leaves))
+        ctx.mark_non_differentiable(output[1])
+
+    @staticmethod
+    def backward(ctx: Any, dout: torch.Tensor, dlse: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        """Return a gradient of each first argument that is a tensor."""
+        out, lse, *saved = ctx.saved_tensors
+        leaves = [other if x is None else x for x, other in zip(saved, ctx.others, strict=True)]
+        q, k, v, *rest = tree_unflatten(leaves, ctx.form)
+        found = ctx.operator([q, k, v, out, lse, dout], *rest)
+        gradients = [None if x is None else gradient for x, gradient in zip(saved, found, strict=False)]
+        return None, None, None, *gradients, *(None,) * (len(leaves) - len(gradients))
 
 
 def _defined(schema: str, function: Callable[..., Any], key: str) -> Any:

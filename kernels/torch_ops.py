@@ -64,29 +64,7 @@ def backward(
     return dq, dk, dv
 
 
-class _Attention(torch.autograd.Function):
-    """Calls the two operators, and saves q, k, v, out and lse between them."""
-
-    @staticmethod
-    def forward(*inputs: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return out and lse."""
-        return forward(*inputs)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
-        """Save what the backward reads."""
-        *tensors, ctx.causal, ctx.window_size, ctx.softmax_scale = inputs
-        ctx.save_for_backward(*tensors, *output)
-        ctx.mark_non_differentiable(output[1])
-
-    @staticmethod
-    def backward(ctx: Any, dout: torch.Tensor, dlse: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        """Return the gradients of q, k and v."""
-        options = (ctx.causal, ctx.window_size, ctx.softmax_scale)
-        return *backward([*ctx.saved_tensors, dout], *options), None, None, None
-
-
-trained = differentiable(f"differentiable_attention({_CALL}) -> (Tensor, Tensor)", _Attention.apply)
+trained = differentiable(f"differentiable_attention({_CALL}) -> (Tensor, Tensor)", forward, backward)
 
 
 def _empty_logsumexp(q: torch.Tensor) -> torch.Tensor:
