@@ -60,6 +60,7 @@ class PaddingGroup(NamedTuple):
 # By mask, which all layers of a model share: groups of rows, bounds and biases by what they depend on; causality.
 _DERIVED: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 _CAUSAL: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+_CODES: dict[str, Any] = {}  # filled by `_known_codes`
 _SEEN = plans.SeenCalls()  # calls without a mask
 _records, _tracing = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
 
@@ -75,6 +76,7 @@ def register(names: Iterable[str] | None = None) -> dict[str, str]:
         raise UnsupportedCase(NEEDS)
     from transformers import AttentionInterface, AttentionMaskInterface
 
+    _known_codes()  # an import that torch.compile traces ends its graph (torch 2.11 with transformers 5.17)
     torch.compiler.assume_constant_result(_eager_alone.__wrapped__)  # not where it is defined: it loads torch._dynamo
     chosen = list(registry.implementations()) if names is None else list(names)
     attends = {FRONT_DOOR: partial(attend, dispatch.attention)}
@@ -252,22 +254,24 @@ def _closed_over(function: Callable[..., Any]) -> tuple[Any, ...]:
     return tuple(cell.cell_contents for cell in function.__closure__)
 
 
-@cache
 def _known_codes() -> dict[str, Any]:
     """Return the code of transformers' mask functions: those made for one call are new functions with the same code."""
-    from transformers import masking_utils
+    if not _CODES:
+        from transformers import masking_utils
 
-    causal, nothing = masking_utils.causal_mask_function, torch.zeros(0)
-    remap = getattr(masking_utils, "remap_positions_for_packed_sequence", None)  # newer than transformers 5.17
-    near = getattr(masking_utils, "sliding_window_bidirectional_overlay", None)
-    return {
-        "causal": causal.__code__,
-        "full": masking_utils.bidirectional_mask_function.__code__,
-        "window": masking_utils.sliding_window_overlay(1).__code__,
-        "near": near and near(1).__code__,
-        "both": masking_utils.and_masks(causal).__code__,
-        "documents": masking_utils.packed_sequence_mask_function(nothing).__code__,
-    } | ({"remapped": remap(causal, nothing).__code__} if remap else {})
+        causal, nothing = masking_utils.causal_mask_function, torch.zeros(0)
+        remap = getattr(masking_utils, "remap_positions_for_packed_sequence", None)  # newer than transformers 5.17
+        near = getattr(masking_utils, "sliding_window_bidirectional_overlay", None)
+        _CODES.update(
+            causal=causal.__code__,
+            full=masking_utils.bidirectional_mask_function.__code__,
+            window=masking_utils.sliding_window_overlay(1).__code__,
+            near=near and near(1).__code__,
+            both=masking_utils.and_masks(causal).__code__,
+            documents=masking_utils.packed_sequence_mask_function(nothing).__code__,
+            **({"remapped": remap(causal, nothing).__code__} if remap else {}),
+        )
+    return _CODES
 
 
 def _needs_tensor(config: Any, kind: str | None, documents: torch.Tensor | None, options: dict[str, Any]) -> bool:

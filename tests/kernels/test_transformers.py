@@ -3,6 +3,7 @@
 import copy
 import functools
 import itertools
+import sys
 
 import pytest
 import torch
@@ -329,6 +330,14 @@ def test_a_window_to_both_sides_needs_no_mask_where_modules_pass_it_and_nothing_
         for mask, window in ((None, {"sliding_window": 3}), (seen, {}))
     )
     torch.testing.assert_close(found, expected, **CLOSE)
+
+
+def test_a_mask_is_read_without_an_import_which_would_end_the_graph_of_a_compiled_program(monkeypatch) -> None:
+    from transformers.masking_utils import causal_mask_function
+
+    ours.register([])
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    assert ours.describe_mask(2, 3, 3, mask_function=causal_mask_function) is None
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
