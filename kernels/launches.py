@@ -95,9 +95,9 @@ def recorded(
     """
     if not all(launch.takes_addresses for launch, _ in steps):
         return None
-    changing = [id(x) for x in (*tensors, *rooms.tensors)]
-    fixed = {id(x): x for _, used in steps for x in used if id(x) not in changing}
-    places = {each: place for place, each in enumerate([*changing, *fixed])}
+    places = {id(x): place for place, x in enumerate((*tensors, *rooms.tensors))}
+    fixed = {id(x): x for _, used in steps for x in used if id(x) not in places}
+    places |= {each: place for place, each in enumerate(fixed, len(places))}
     chosen = [(launch.at, _chooser([places[id(x)] for x in used])) for launch, used in steps]
     if not chosen:
         return _nothing

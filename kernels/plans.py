@@ -270,18 +270,29 @@ def check_inputs(
 
     q: (batch, num_heads, seqlen_q, head_dim); k, v: (batch, num_kv_heads, seqlen_k, head_dim); largest: head_dim.
     """
-    shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
     if q.dim() != 4 or k.dim() != 4:
-        raise UnsupportedCase(f"{name} got {shapes}: q, k and v must be (batch, heads, seqlen, head_dim).")
+        raise _refusal(name, q, k, v, "q, k and v must be (batch, heads, seqlen, head_dim)")
     found, devices = {q.dtype, k.dtype, v.dtype}, {q.device, k.device, v.device}
-    problems = (
-        (k.shape != v.shape, "k and v must have the same shape"),
-        (q.shape[0] != k.shape[0] or q.shape[-1] != k.shape[-1], "q and k must agree in batch and head_dim"),
-        (not k.shape[1] or bool(q.shape[1] % max(1, k.shape[1])), "num_heads must be a multiple of num_kv_heads"),
-        (not 0 < q.shape[-1] <= largest, f"head_dim must be 1 to {largest}"),
-        (len(found) > 1 or q.dtype not in dtypes, f"one dtype of {', '.join(map(str, dtypes))}, not {found}"),
-        (len(devices) > 1, f"q, k and v must be on one device, not {devices}"),
+    failed = (
+        k.shape != v.shape,
+        q.shape[0] != k.shape[0] or q.shape[-1] != k.shape[-1],
+        not k.shape[1] or q.shape[1] % k.shape[1] > 0,
+        not 0 < q.shape[-1] <= largest,
+        len(found) > 1 or q.dtype not in dtypes,
+        len(devices) > 1,
     )
-    problem = next((text for failed, text in problems if failed), None)
-    if problem:
-        raise UnsupportedCase(f"{name} got {shapes}: {problem}.")
+    if not any(failed):
+        return
+    problems = (
+        "k and v must have the same shape",
+        "q and k must agree in batch and head_dim",
+        "num_heads must be a multiple of num_kv_heads",
+        f"head_dim must be 1 to {largest}",
+        f"one dtype of {', '.join(map(str, dtypes))}, not {found}",
+        f"q, k and v must be on one device, not {devices}",
+    )
+    raise _refusal(name, q, k, v, problems[failed.index(True)])
+
+
+def _refusal(name: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, problem: str) -> UnsupportedCase:
+    return UnsupportedCase(f"{name} got q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}: {problem}.")
