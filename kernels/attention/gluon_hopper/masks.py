@@ -46,6 +46,14 @@ def key_blocks(m, seqlen_q, seqlen_k, window, TILE: gl.constexpr, BLOCK_N: gl.co
 
 
 @gluon.jit
+def whole_windows(m, seqlen_q, seqlen_k, window, TILE: gl.constexpr, BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr):
+    """Return whether the windows of all rows of a query tile lie within the keys, or the last block of them."""
+    window, ahead = _widths(window, CAUSAL)
+    first = m * TILE + seqlen_k - seqlen_q
+    return (first >= window - 1) & (first + TILE - 1 + ahead <= gl.cdiv(seqlen_k, BLOCK_N) * BLOCK_N)
+
+
+@gluon.jit
 def query_blocks(n0, n_m, seqlen_q, seqlen_k, window, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
                   CAUSAL: gl.constexpr, WINDOW: gl.constexpr):  # fmt: skip
     """Return the query blocks [low, high) that see keys n0 .. n0 + BLOCK_N, as (low, left, right, high).
