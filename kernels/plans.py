@@ -270,29 +270,20 @@ def check_inputs(
 
     q: (batch, num_heads, seqlen_q, head_dim); k, v: (batch, num_kv_heads, seqlen_k, head_dim); largest: head_dim.
     """
-    if q.dim() != 4 or k.dim() != 4:
-        raise _refusal(name, q, k, v, "q, k and v must be (batch, heads, seqlen, head_dim)")
     found, devices = {q.dtype, k.dtype, v.dtype}, {q.device, k.device, v.device}
-    failed = (
-        k.shape != v.shape,
-        q.shape[0] != k.shape[0] or q.shape[-1] != k.shape[-1],
-        not k.shape[1] or q.shape[1] % k.shape[1] > 0,
-        not 0 < q.shape[-1] <= largest,
-        len(found) > 1 or q.dtype not in dtypes,
-        len(devices) > 1,
-    )
-    if not any(failed):
-        return
+    flat = q.dim() != 4 or k.dim() != 4
     problems = (
-        "k and v must have the same shape",
-        "q and k must agree in batch and head_dim",
-        "num_heads must be a multiple of num_kv_heads",
-        f"head_dim must be 1 to {largest}",
-        f"one dtype of {', '.join(map(str, dtypes))}, not {found}",
-        f"q, k and v must be on one device, not {devices}",
+        (flat, "q, k and v must be (batch, heads, seqlen, head_dim)"),
+        (k.shape != v.shape, "k and v must have the same shape"),
+        (flat or q.shape[0] != k.shape[0] or q.shape[-1] != k.shape[-1], "q and k must agree in batch and head_dim"),
+        (flat or not k.shape[1] or q.shape[1] % k.shape[1] > 0, "num_heads must be a multiple of num_kv_heads"),
+        (flat or not 0 < q.shape[-1] <= largest, "head_dim must be 1 to {largest}"),
+        (len(found) > 1 or q.dtype not in dtypes, "one dtype of {dtypes}, not {found}"),
+        (len(devices) > 1, "q, k and v must be on one device, not {devices}"),
     )
-    raise _refusal(name, q, k, v, problems[failed.index(True)])
-
-
-def _refusal(name: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, problem: str) -> UnsupportedCase:
-    return UnsupportedCase(f"{name} got q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}: {problem}.")
+    problem = next((text for failed, text in problems if failed), None)
+    if problem:
+        shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
+        names = ", ".join(map(str, dtypes))
+        said = problem.format(largest=largest, dtypes=names, found=found, devices=devices)
+        raise UnsupportedCase(f"{name} got {shapes}: {said}.")

@@ -45,7 +45,7 @@ from .forward_tiles import (
     blocks_behind,
     consumer_slice,
     consumer_work,
-    has_own_windows,
+    has_own_blocks,
     load_pages,
     num_program_tiles,
     num_static_tiles,
@@ -349,7 +349,7 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
 @gluon.jit
 def _begin_next_tile(consumer: gl.constexpr, i_tile, n_tiles, skipped, count, buffers, CONFIG: gl.constexpr):
     """Skip the blocks that this consumer does not compute, and begin its first product of a tile."""
-    if not CONFIG.pingpong or has_own_windows(CONFIG):  # noqa: SIM102 - decided at compile time
+    if not CONFIG.pingpong or has_own_blocks(CONFIG):  # noqa: SIM102 - decided at compile time
         if i_tile < n_tiles:
             for _i in range(skipped):
                 count = skip_block(count, buffers, CONFIG)

@@ -143,13 +143,15 @@ def split_key_blocks(i_tile, shape, CONFIG: gl.constexpr):
 
 
 @gluon.constexpr_function
-def has_own_windows(config):
-    """Return whether each consumer of a tile leaves out the blocks of keys that only the rows of others see.
+def has_own_blocks(config):
+    """Return whether a consumer leaves out blocks of a tile's keys that only the rows of others see.
 
-    A block is as long as its rows, so that whole windows have as many blocks: consumers that alternate stay in step.
+    Consumers that alternate must stay in step. They do in windows if a block has as many keys as a consumer has rows.
+    With one slot of queries the first product of a tile waits for no turn, nor need the blocks that are left out.
     """
-    in_turns = config.pingpong and config.q_slots == 1  # the first product of a tile waits for no turn
-    return config.has_window and in_turns and config.block_n == config.rows
+    if config.has_window:
+        return config.pingpong and config.q_slots == 1 and config.block_n == config.rows
+    return config.causal and not config.pingpong
 
 
 @gluon.jit
@@ -157,13 +159,12 @@ def consumer_slice(consumer, i_tile, CONFIG: gl.constexpr):
     """Return which 64 of a tile's rows a consumer takes.
 
     Where rows further down see more blocks, it is from the other end in every second tile: consumers then have equally
-    much to do, as those that are ahead go on to the next tile. With windows of their own the consumer whose turn comes
-    first takes the last rows, which see the first block: both then use each block one after the other.
+    much to do, as those that are ahead go on to the next tile. In windows the consumer whose turn comes first takes the
+    last rows, which see the first block: both then use a block one after the other.
     """
-    if has_own_windows(CONFIG):
-        return CONFIG.consumers - 1 - consumer
-    elif CONFIG.causal and not CONFIG.has_window and not CONFIG.pingpong:  # noqa: RET505
-        return consumer + (i_tile % 2) * (CONFIG.consumers - 1 - 2 * consumer)
+    if has_own_blocks(CONFIG):
+        flips = 1 if CONFIG.has_window else i_tile % 2
+        return consumer + flips * (CONFIG.consumers - 1 - 2 * consumer)
     else:  # noqa: RET505
         return consumer
 
@@ -180,20 +181,13 @@ def consumer_work(consumer: gl.constexpr, i_tile, shape, CONFIG: gl.constexpr):
         split, low, left, right, high = split_key_blocks(i_tile, shape, CONFIG)
     skipped = gl.to_tensor(0)
     place = consumer_slice(consumer, i_tile, CONFIG)
-    if has_own_windows(CONFIG):
-        if whole_windows(m, sequence.seqlen_q, sequence.seqlen_k, shape.window, CONFIG.rows * CONFIG.consumers,
-                         CONFIG.block_n, CONFIG.causal):  # fmt: skip
+    if has_own_blocks(CONFIG):  # noqa: SIM102 - decided at compile time
+        if not CONFIG.has_window or whole_windows(m, sequence, CONFIG):
             last = high
             low, left, right, high = key_blocks(
                 m * CONFIG.consumers + place, sequence.seqlen_q, sequence.seqlen_k, shape.window, CONFIG.rows,
                 CONFIG.block_n, CONFIG.causal, CONFIG.has_window)  # fmt: skip
             skipped = last - high
-    if CONFIG.causal and not CONFIG.has_window and not CONFIG.pingpong:
-        last = high
-        low, left, right, high = key_blocks(
-            m * CONFIG.consumers + place, sequence.seqlen_q, sequence.seqlen_k, shape.window, CONFIG.rows,
-            CONFIG.block_n, CONFIG.causal, CONFIG.has_window)  # fmt: skip
-        skipped = last - high
     tile = ConsumerTile(head=head, row=(m * CONFIG.consumers + place) * CONFIG.rows, split=split,
                         sequence=sequence)  # fmt: skip
     return tile, low, left, right, high, skipped
@@ -203,7 +197,7 @@ def consumer_work(consumer: gl.constexpr, i_tile, shape, CONFIG: gl.constexpr):
 def blocks_behind(tile, low, shape, CONFIG: gl.constexpr):
     """Return how many blocks of a consumer's tile come after its own, of which the last is `low`."""
     behind = gl.to_tensor(0)
-    if has_own_windows(CONFIG):
+    if CONFIG.has_window and has_own_blocks(CONFIG):
         first, _left, _right, _high = key_blocks(
             tile.row // (CONFIG.rows * CONFIG.consumers), shape.seqlen_q, shape.seqlen_k, shape.window,
             CONFIG.rows * CONFIG.consumers, CONFIG.block_n, CONFIG.causal, CONFIG.has_window)  # fmt: skip

@@ -46,11 +46,13 @@ def key_blocks(m, seqlen_q, seqlen_k, window, TILE: gl.constexpr, BLOCK_N: gl.co
 
 
 @gluon.jit
-def whole_windows(m, seqlen_q, seqlen_k, window, TILE: gl.constexpr, BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr):
-    """Return whether the windows of all rows of a query tile lie within the keys, or the last block of them."""
-    window, ahead = _widths(window, CAUSAL)
-    first = m * TILE + seqlen_k - seqlen_q
-    return (first >= window - 1) & (first + TILE - 1 + ahead <= gl.cdiv(seqlen_k, BLOCK_N) * BLOCK_N)
+def whole_windows(m, sequence, CONFIG: gl.constexpr):
+    """Return whether the windows of all rows of a query tile end within the blocks of keys."""
+    window, ahead = _widths(sequence.window, CONFIG.causal)
+    rows: gl.constexpr = CONFIG.rows * CONFIG.consumers
+    first = m * rows + sequence.seqlen_k - sequence.seqlen_q
+    behind = gl.cdiv(sequence.seqlen_k, CONFIG.block_n) * CONFIG.block_n
+    return (first >= window - 1) & (first + rows - 1 + ahead <= behind)
 
 
 @gluon.jit
