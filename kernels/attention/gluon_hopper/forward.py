@@ -2,10 +2,7 @@
 
 The structure is FlashAttention-3's (arXiv 2407.08608): a persistent kernel whose programs take query tiles from a
 schedule (forward_tiles.py). The producer loads a tile's queries, then its blocks of keys and values from the right, so
-that masks are needed first (the diagonal, the tail) and, with a window, last. A consumer multiplies its queries with
-the keys of one block while it computes the softmax of the block before (forward_softmax.py), and begins the first
-product of the next tile while it stores the output of the last one. With `pingpong`, two consumers alternate on the
-tensor cores.
+that masks are needed first (the diagonal, the tail) and, with a window, last. DESIGN.md draws both partitions.
 
 Where programs split the keys of a tile among them, each stores a partial output, and `combine_kernel` adds them up.
 """
@@ -304,7 +301,7 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
         mbarrier.wait(buffers.v_full.index(slot), (count // CONFIG.kv_slots) & 1)
         count += 1
         this_tile = tile
-        behind = blocks_behind(tile, low, shape, CONFIG)
+        behind = blocks_behind(tile, low, CONFIG)
         if CONFIG.pingpong:  # while the other consumer uses the tensor cores
             tile, low, left, right, high, skipped = consumer_work(consumer, i_tile + 1, shape, CONFIG)
         if CONFIG.q_slots > 1 and CONFIG.pingpong:  # noqa: SIM102

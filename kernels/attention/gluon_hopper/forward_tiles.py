@@ -194,13 +194,15 @@ def consumer_work(consumer: gl.constexpr, i_tile, shape, CONFIG: gl.constexpr):
 
 
 @gluon.jit
-def blocks_behind(tile, low, shape, CONFIG: gl.constexpr):
+def blocks_behind(tile, low, CONFIG: gl.constexpr):
     """Return how many blocks of a consumer's tile come after its own, of which the last is `low`."""
     behind = gl.to_tensor(0)
     if CONFIG.has_window and has_own_blocks(CONFIG):
+        rows: gl.constexpr = CONFIG.rows * CONFIG.consumers
+        sequence = tile.sequence
         first, _left, _right, _high = key_blocks(
-            tile.row // (CONFIG.rows * CONFIG.consumers), shape.seqlen_q, shape.seqlen_k, shape.window,
-            CONFIG.rows * CONFIG.consumers, CONFIG.block_n, CONFIG.causal, CONFIG.has_window)  # fmt: skip
+            tile.row // rows, sequence.seqlen_q, sequence.seqlen_k, sequence.window, rows, CONFIG.block_n,
+            CONFIG.causal, CONFIG.has_window)  # fmt: skip
         behind = low - first
     return behind
 

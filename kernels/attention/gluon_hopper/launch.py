@@ -1,9 +1,5 @@
 """Launching with little host work: what depends on a shape alone is made once, and a call only fills in addresses.
 
-`JITFunction.run` binds and hashes every argument of every call, a descriptor checks itself whenever it is made, and
-Triton encodes it again at every launch. Together this took over 100 us for these kernels on the H200's host, more than
-the kernels of short sequences take.
-
 `run_in_order` runs launches that follow one another; the kernels of those that never ran are compiled side by side
 before the first. Later calls replay the launches (`kernels.launches.recorded`): each looks up its arguments by the
 addresses of its tensors.
@@ -21,6 +17,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from ...constants import Constants
+from ...launches import kind
 from ...parallel_compile import WarmUp, compile_side_by_side, compiled, in_c
 from ...unspecialized import UnspecializedTuples
 
@@ -120,9 +117,9 @@ class Launch:
 
     def _form(self, tensors: tuple[torch.Tensor, ...]) -> tuple[Any, ...]:
         """Return what decides the code, as finely as Triton looks at it or more so."""
-        tiles = [make.tile if make else _kind(x) for make, x in zip(self._makers, tensors, strict=True)]
+        tiles = [make.tile if make else kind(x) for make, x in zip(self._makers, tensors, strict=True)]
         rest = zip(self._rest, _readings(self._kernel, len(tiles)), strict=False)  # constants may be left out
-        kinds = [_kind(x, *free) if free else x for x, free in rest]
+        kinds = [kind(x, *free) if free else x for x, free in rest]
         return self._kernel, self._device, *self._options.items(), *tiles, *kinds
 
     def _remember(self, run: Any, first: tuple[Any, ...], descriptions: list[Any] | None) -> None:
@@ -153,25 +150,11 @@ class Launch:
 
 @cache
 def _readings(kernel: Any, tensors: int) -> list[tuple[bool, bool] | None]:
-    """Return how `_kind` reads the arguments of a kernel that come after so many tensors; None for a constant."""
+    """Return how `kind` reads the arguments of a kernel that come after so many tensors; None for a constant."""
     in_tuples = isinstance(kernel, UnspecializedTuples)
     params = getattr(kernel, "params", ())[tensors:]  # none in Triton's interpreter
     frees = [None if param.is_constexpr else bool(param.do_not_specialize) for param in params]
     return [None if free is None else (free, free and in_tuples) for free in frees]
-
-
-def _kind(x: Any, free: bool = False, free_inside: bool = False) -> Any:
-    """Return the type of an argument and what of it Triton may compile other code for.
-
-    `free`: of a number only whether it has 32 bits; `free_inside`: so of numbers in a tuple.
-    """
-    if type(x) is int:
-        return x.bit_length() >> 5 if free else (x.bit_length() >> 5, x == 1, x % 16 == 0)
-    if isinstance(x, tuple):
-        if free_inside:
-            return tuple([each.bit_length() >> 5 if type(each) is int else _kind(each, True, True) for each in x])
-        return tuple(map(_kind, x))
-    return (x.dtype, x.data_ptr() % 16) if isinstance(x, torch.Tensor) else type(x)
 
 
 def _launcher_of(compiled: Any) -> tuple[Any, tuple[Any, ...], list[Any] | None]:
