@@ -1,8 +1,6 @@
 """The plan of a shape: tiles, grids, descriptors and launches.
 
-The forward is one launch, and what may have to follow it: where programs split the keys of tiles, `combine_kernel`;
-where sums of probabilities may outgrow float32, a launch that looks at every maximum and computes everything again if
-one did.
+The forward is one launch, and what may have to follow it: `combine_kernel`, or a launch that computes it all again.
 """
 
 from __future__ import annotations

@@ -87,10 +87,7 @@ def test_programs_that_split_keys_all_have_the_same_number_of_blocks() -> None:
     assert max(blocks) - min(blocks) <= 1
 
 
-@pytest.mark.parametrize(
-    ("seqlen", "rows", "block_n", "heads_in_l2", "excess"),
-    [(512, 128, 64, 64, 0.02), (1024, 128, 64, 32, 0.02), (2048, 128, 128, 16, 0.01), (16384, 128, 128, 2, 0.01)],
-)
+@pytest.mark.parametrize(("seqlen", "rows", "block_n", "heads_in_l2", "excess"), cases(__file__, "even causal tiles"))
 def test_causal_tiles_are_dealt_evenly(seqlen: int, rows: int, block_n: int, heads_in_l2: int, excess: float) -> None:
     tiling = Tiling(16384 // seqlen, 16, seqlen, seqlen, rows, block_n, causal=True, window=0, heads_in_l2=heads_in_l2)
     blocks = tiling.blocks(tiling.first)
@@ -111,10 +108,7 @@ def test_keys_are_split_where_many_programs_would_idle_for_long(head_dim, n_tile
     assert tuning.splits_keys(head_dim, n_tiles, min(132, n_tiles), n_blocks) == split
 
 
-@pytest.mark.parametrize(
-    ("seqlen", "head_dim", "n_heads", "rows", "heads_in_l2"),
-    [(512, 128, 512, 128, 32), (1024, 64, 512, 256, 32), (2048, 256, 64, 128, 8), (16384, 128, 16, 128, 1)],
-)
+@pytest.mark.parametrize(("seqlen", "head_dim", "n_heads", "rows", "heads_in_l2"), cases(__file__, "heads in use"))
 def test_dealt_tiles_have_one_round_of_heads_in_use(seqlen, head_dim, n_heads, rows, heads_in_l2) -> None:
     assert tuning.heads_in_l2(seqlen, head_dim, 1, n_heads, seqlen // rows, 132, rounds=1) == heads_in_l2
 
