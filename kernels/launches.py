@@ -66,6 +66,20 @@ class InterpretedLaunch:
         self._kernel[self._grid](*tensors, *self._scalars, **self._constants)
 
 
+def kind(x: Any, free: bool = False, free_inside: bool = False) -> Any:
+    """Return the type of a kernel's argument and what of it Triton may compile other code for.
+
+    `free`: of a number only whether it has 32 bits; `free_inside`: so of numbers in a tuple.
+    """
+    if type(x) is int:
+        return x.bit_length() >> 5 if free else (x.bit_length() >> 5, x == 1, x % 16 == 0)
+    if isinstance(x, tuple):
+        if free_inside:
+            return tuple([each.bit_length() >> 5 if type(each) is int else kind(each, True, True) for each in x])
+        return tuple(map(kind, x))
+    return (x.dtype, x.data_ptr() % 16) if isinstance(x, torch.Tensor) else type(x)
+
+
 class Rooms:
     """Collects the tensors that are scratch memory of a sequence of launches."""
 
@@ -95,9 +109,9 @@ def recorded(
     """
     if not all(launch.takes_addresses for launch, _ in steps):
         return None
-    changing = [id(x) for x in (*tensors, *rooms.tensors)]
-    fixed = {id(x): x for _, used in steps for x in used if id(x) not in changing}
-    places = {each: place for place, each in enumerate([*changing, *fixed])}
+    places = {id(x): place for place, x in enumerate((*tensors, *rooms.tensors))}
+    fixed = {id(x): x for _, used in steps for x in used if id(x) not in places}
+    places |= {each: place for place, each in enumerate(fixed, len(places))}
     chosen = [(launch.at, _chooser([places[id(x)] for x in used])) for launch, used in steps]
     if not chosen:
         return _nothing

@@ -270,18 +270,20 @@ def check_inputs(
 
     q: (batch, num_heads, seqlen_q, head_dim); k, v: (batch, num_kv_heads, seqlen_k, head_dim); largest: head_dim.
     """
-    shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
-    if q.dim() != 4 or k.dim() != 4:
-        raise UnsupportedCase(f"{name} got {shapes}: q, k and v must be (batch, heads, seqlen, head_dim).")
     found, devices = {q.dtype, k.dtype, v.dtype}, {q.device, k.device, v.device}
+    flat = q.dim() != 4 or k.dim() != 4
     problems = (
+        (flat, "q, k and v must be (batch, heads, seqlen, head_dim)"),
         (k.shape != v.shape, "k and v must have the same shape"),
-        (q.shape[0] != k.shape[0] or q.shape[-1] != k.shape[-1], "q and k must agree in batch and head_dim"),
-        (not k.shape[1] or bool(q.shape[1] % max(1, k.shape[1])), "num_heads must be a multiple of num_kv_heads"),
-        (not 0 < q.shape[-1] <= largest, f"head_dim must be 1 to {largest}"),
-        (len(found) > 1 or q.dtype not in dtypes, f"one dtype of {', '.join(map(str, dtypes))}, not {found}"),
-        (len(devices) > 1, f"q, k and v must be on one device, not {devices}"),
+        (flat or q.shape[0] != k.shape[0] or q.shape[-1] != k.shape[-1], "q and k must agree in batch and head_dim"),
+        (flat or not k.shape[1] or q.shape[1] % k.shape[1] > 0, "num_heads must be a multiple of num_kv_heads"),
+        (flat or not 0 < q.shape[-1] <= largest, "head_dim must be 1 to {largest}"),
+        (len(found) > 1 or q.dtype not in dtypes, "one dtype of {dtypes}, not {found}"),
+        (len(devices) > 1, "q, k and v must be on one device, not {devices}"),
     )
     problem = next((text for failed, text in problems if failed), None)
     if problem:
-        raise UnsupportedCase(f"{name} got {shapes}: {problem}.")
+        shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
+        names = ", ".join(map(str, dtypes))
+        said = problem.format(largest=largest, dtypes=names, found=found, devices=devices)
+        raise UnsupportedCase(f"{name} got {shapes}: {said}.")

@@ -321,7 +321,9 @@ def _route_by_names(
 ) -> Route:
     causal, window_size, scale = options
     names = names or {way: name(way, q, k, scale, window_size, causal) for way in ("forward", "backward")}
-    prepare = _addressable if "gluon_hopper" in names.values() else _contiguous_rows
+    prepare: Prepare = _contiguous_rows
+    if "gluon_hopper" in names.values():
+        from .attention.gluon_hopper.launch import addressable as prepare
     ready = tuple(map(prepare, (q, k, v)))
     plans = {each: _PLANS[each](*ready, *options) for each in set(names.values())}
     forward, backward = plans[names["forward"]], plans[names["backward"]]
@@ -443,19 +445,18 @@ def _triton_decode(
 _PLANS = {"triton_fa2": _triton_fa2, "gluon_hopper": _gluon_hopper}
 
 
-def _addressable(x: torch.Tensor) -> torch.Tensor:
-    from .attention.gluon_hopper.launch import addressable
-
-    return addressable(x)
-
-
 def _contiguous_rows(x: torch.Tensor) -> torch.Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
 def _capability(device: torch.device) -> tuple[int, int]:
+    if not torch.compiler.is_compiling():
+        return _known_capability(device)
     properties = torch.cuda.get_device_properties(device)  # a call that torch.compile knows the answer of
     return properties.major, properties.minor
+
+
+_known_capability = cache(torch.cuda.get_device_capability)
 
 
 @cache

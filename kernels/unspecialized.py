@@ -1,7 +1,6 @@
 """Kernels whose sizes come in tuples and are compiled once for all sizes.
 
-Triton ignores `do_not_specialize` for the elements of tuples (3.6 to 3.9), so that every new shape would compile again.
-`UnspecializedTuples` compiles the kernel for placeholders instead; it is launched with the real sizes.
+Triton ignores `do_not_specialize` for the elements of tuples (3.6 to 3.9).
 """
 
 from collections.abc import Sequence

@@ -5,8 +5,7 @@ columns each, of blocks of 128 (head_dim 64) half of the rows.
 
 `prepare_kernel` comes before the kernel that adds up dQ, `finish_kernel` after it, and `merge_kernel` adds up dK and dV
 of tiles of keys that were split by queries (backward_launch.py). The first two take the heads from the last to the
-first, as the kernel between them takes them from the first to the last: so each begins with what the one before it has
-left in the L2.
+first, so that each kernel begins with what the one before it has left in the L2.
 """
 
 from collections import namedtuple

@@ -7,11 +7,9 @@ a block as two fragments (backward_common.py), one after the other, so that few 
 with each other, one consumer computes exponentials while the tensor cores work for the other. dQ may differ in its last
 bits from run to run, as the order of its additions is not fixed.
 
-delta = rowsum(dout x out) is bound by memory, of which this kernel needs little in long sequences. With `next_delta`,
-prepare_kernel computes only that of the first `delay` key heads, and consumers compute that of a later one while they
-wait for their first keys and queries: the programs of key head i share out the rows of key head i + delay. A program
-counts itself afterwards: the full counter of key head i says that key head i + delay has its delta, too. Key heads are
-counted over all sequences here.
+With `next_delta`, prepare_kernel computes only delta of the first `delay` key heads, and consumers compute that of a
+later one while they wait for their first keys and queries: the programs of key head i share out the rows of key head
+i + delay, and then count themselves. Key heads are counted over all sequences here.
 """
 
 from collections import namedtuple

@@ -6,11 +6,8 @@
 
 In the first two, tiles of keys are split where the last round would leave many programs without a tile. Each split has
 a program in a launch behind that of the whole tiles, if there is one, which begins as soon as programs of that end.
-dK and dV of a split are float32 until `merge_kernel` adds them up, in the order of the queries: the same bits on every
-run. dQ needs nothing of this: it is added up in memory anyway.
-
-Where many query heads share keys, a group of them is split into parts (tuning.group_splits). The kernels count a part
-as a group with a separate key head, and `sum_parts_kernel` adds up dK and dV in the order of the heads.
+dK and dV of a split are float32 until `merge_kernel` adds them up. Kernels count a part of a group of query heads
+(tuning.group_splits) as a group with a separate key head, and `sum_parts_kernel` adds up dK and dV.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """The backward as two kernels, dQ of 128 queries, and dK and dV: from head_dim 192 on, and for the same bits every run.
 
-At head_dim 256 dK and dV of 64 keys fill the registers of two warpgroups, so one kernel for all three would add every
-score's part of dQ to memory at 4 bytes x 256 / 64: it stayed at 290 TFLOP/s (DESIGN.md, "Two kernels"). Two
-kernels do seven products for five, add nothing to memory, and give the same bits on every run.
-
-`dq_kernel` runs first: two consumers of 64 queries each walk over the keys, and compute delta on the way. The
-programs of `dkv_kernel` begin before it has ended, and wait for the rows of lse and delta that they need.
+Seven products for five, and nothing is added to memory (DESIGN.md, "Two kernels"). `dq_kernel` runs first: two
+consumers of 64 queries each walk over the keys, and compute delta on the way. The programs of `dkv_kernel` begin before
+it has ended, and wait for the rows of lse and delta that they need.
 
 Programs start in the order of their numbers. Where some tiles take longer than others (UNEVEN), the heads of a group
 take turns, all with their longest tile first: so what is left for the last round is short.

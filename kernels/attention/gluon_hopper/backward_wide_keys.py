@@ -1,10 +1,9 @@
 """The consumers of dK and dV where keys are wider than values: head_dim 192 and 128, training of latent attention.
 
 A program of `dkv_kernel` (backward_two_kernels.py) owns 128 keys, 64 for each of two consumers, which walk over the
-queries in blocks of 64: S^T, dP^T, dV and dK, the last two with register operands. A consumer's sums take 160 of the
-240 registers of a thread, so it has one tile of scores at a time: P^T is packed before dP^T is there, and no registers
-are left for a fragment of dQ. Nothing passes between the consumers, and one computes exponentials while the tensor
-cores work for the other.
+queries in blocks of 64: S^T, dP^T, dV and dK, the last two with register operands. P^T is packed before dP^T is there,
+as a consumer's sums take 160 of the 240 registers of a thread. Nothing passes between the consumers, and one computes
+exponentials while the tensor cores work for the other.
 """
 
 from triton.experimental import gluon

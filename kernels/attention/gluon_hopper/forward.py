@@ -2,10 +2,7 @@
 
 The structure is FlashAttention-3's (arXiv 2407.08608): a persistent kernel whose programs take query tiles from a
 schedule (forward_tiles.py). The producer loads a tile's queries, then its blocks of keys and values from the right, so
-that masks are needed first (the diagonal, the tail) and, with a window, last. A consumer multiplies its queries with
-the keys of one block while it computes the softmax of the block before (forward_softmax.py), and begins the first
-product of the next tile while it stores the output of the last one. With `pingpong`, two consumers alternate on the
-tensor cores.
+that masks are needed first (the diagonal, the tail) and, with a window, last. DESIGN.md draws both partitions.
 
 Where programs split the keys of a tile among them, each stores a partial output, and `combine_kernel` adds them up.
 """
@@ -42,8 +39,10 @@ from .forward_softmax import (
 )
 from .forward_tiles import (
     ForwardShape,
+    blocks_behind,
     consumer_slice,
     consumer_work,
+    has_own_blocks,
     load_pages,
     num_program_tiles,
     num_static_tiles,
@@ -302,6 +301,7 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
         mbarrier.wait(buffers.v_full.index(slot), (count // CONFIG.kv_slots) & 1)
         count += 1
         this_tile = tile
+        behind = blocks_behind(tile, low, CONFIG)
         if CONFIG.pingpong:  # while the other consumer uses the tensor cores
             tile, low, left, right, high, skipped = consumer_work(consumer, i_tile + 1, shape, CONFIG)
         if CONFIG.q_slots > 1 and CONFIG.pingpong:  # noqa: SIM102
@@ -336,7 +336,7 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
             if not CONFIG.store_from_registers:
                 tma.store_wait(0)
                 mbarrier.arrive(q_done, count=1)
-            count, s_token = _begin_next_tile(consumer, i_tile + 1, n_tiles, skipped, count, buffers, CONFIG)
+            count, s_token = _begin_next_tile(consumer, i_tile + 1, n_tiles, behind + skipped, count, buffers, CONFIG)
         s = warpgroup_mma_wait(0, deps=(s_token,))
         if i_tile + 1 < n_tiles:  # beyond the last tile there are no keys to hand back
             release_keys(count % CONFIG.kv_slots, buffers, CONFIG)
@@ -346,7 +346,7 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
 @gluon.jit
 def _begin_next_tile(consumer: gl.constexpr, i_tile, n_tiles, skipped, count, buffers, CONFIG: gl.constexpr):
     """Skip the blocks that this consumer does not compute, and begin its first product of a tile."""
-    if not CONFIG.pingpong:  # noqa: SIM102 - decided at compile time
+    if not CONFIG.pingpong or has_own_blocks(CONFIG):  # noqa: SIM102 - decided at compile time
         if i_tile < n_tiles:
             for _i in range(skipped):
                 count = skip_block(count, buffers, CONFIG)

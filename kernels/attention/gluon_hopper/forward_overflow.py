@@ -2,9 +2,7 @@
 
 Rescaling is in PTX, as Gluon has no branch of a single warp. A thread's numbers are in the order of a product's
 accumulator: pairs of one row, then pairs of the row eight further down.
-
-Where the maximum may rise a step late (`ForwardConfig.flag_overflow`), a row can overflow float32. A program then sets
-a flag, and a second launch of the kernel, which looks at every maximum, computes everything again.
+With `ForwardConfig.flag_overflow` a program flags a row that overflows, and a second launch computes everything again.
 """
 
 import struct

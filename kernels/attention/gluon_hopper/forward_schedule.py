@@ -81,16 +81,18 @@ class Tiling:
         firsts = range(0, last, self.heads_together)
         return [*(range(first, first + self.heads_together) for first in firsts), range(last, self.n_heads)]
 
-    def blocks(self, m: int) -> int:
-        """Return how many blocks of keys a tile sees."""
-        first = m * self.rows + self.seqlen_k - self.seqlen_q
-        last = first + self.rows - 1
-        low, end = 0, self.seqlen_k
-        if self.causal or self.window:
-            end = min(end, max(last + (1 if self.causal else self.window), 0))
-        if self.window:
-            low = max(first - self.window + 1, 0) // self.block_n
-        return max(-(-end // self.block_n) - low, 1)
+    @property
+    def first(self) -> int:
+        """Return the position of the first query among the keys, where a mask depends on it."""
+        return self.seqlen_k - self.seqlen_q if self.causal or self.window else 0
+
+    def blocks(self, first: int) -> list[int]:
+        """Return how many blocks of keys each tile of a head sees, whose first query is at a position."""
+        end, beyond = self.seqlen_k, self.rows if self.causal else self.rows - 1 + self.window
+        firsts = range(first, first + self.n_m * self.rows, self.rows)
+        ends = [min(end, max(m + beyond, 0)) if self.causal or self.window else end for m in firsts]
+        lows = [max(m - self.window + 1, 0) // self.block_n if self.window else 0 for m in firsts]
+        return [max(-(-end // self.block_n) - low, 1) for end, low in zip(ends, lows, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -105,19 +107,17 @@ class TileSchedule:
 
 
 def tile_schedule(tiling: Tiling, programs: int, split_kv: bool, device: torch.device) -> TileSchedule:
-    """Return the schedule of a shape, of which another with as many tiles and blocks has the same.
+    """Return the schedule of a shape, of which another with as many tiles and blocks and the same masks has the same.
 
     Each program's entries end with one that it looks up and does not take.
     """
-    blocks = tuple([tiling.blocks(m) for m in range(tiling.n_m)])
     whole = replace(tiling, seqlen_q=tiling.n_m * tiling.rows, seqlen_k=tiling.n_blocks * tiling.block_n)
-    return _schedule(whole, blocks, programs, split_kv, device)
+    return _schedule(whole, tiling.first, programs, split_kv, device)
 
 
 @lru_cache(maxsize=256)
-def _schedule(
-    tiling: Tiling, blocks: tuple[int, ...], programs: int, split_kv: bool, device: torch.device
-) -> TileSchedule:
+def _schedule(tiling: Tiling, first: int, programs: int, split_kv: bool, device: torch.device) -> TileSchedule:
+    blocks = tiling.blocks(first)
     tiles, heads = (each[slice(*tiling.ends)] for each in tiling.tiles())
     heads = [tiling.first_head + head for head in heads]
     whole = len(tiles) - (len(tiles) % programs if split_kv else 0)

@@ -6,13 +6,8 @@ keeps a separate sum, and these are added once a tile, which saves two exchanges
 The maximum that probabilities are relative to is raised only when scores exceed it by `RESCALE_THRESHOLD` powers of two
 (as in FlashAttention-4): probabilities stay below 2^RESCALE_THRESHOLD, and a block that does not raise it leaves the
 output as it is. With `max_logits` each lane keeps the largest of its probabilities, too. Where no key is hidden, three
-cheaper ways to find a raised maximum exist, by `ForwardConfig`:
-
-- `per_lane_max`: lanes exchange their maxima only where one of the warp exceeds the threshold.
-- `rescale_by_sum`: no maximum is computed. A lane's sum that has become too large tells that one was exceeded, and only
-  then are the probabilities of the block computed again.
-- `flag_overflow`: scores are not even kept for that. In bfloat16 probabilities have the exponents of float32, so a
-  maximum may rise a step late, and only a rise by more than these hold spoils a row (forward_overflow.py).
+cheaper ways to find a raised maximum exist: `per_lane_max`, `rescale_by_sum` and `flag_overflow` of
+`configs.ForwardTiles`. By the last a maximum may rise a step late (forward_overflow.py).
 """
 
 from collections import namedtuple

@@ -15,7 +15,7 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
 from .compat import reinterpret, run_ptx, tma_load
 from .configs import BOX_COLUMNS, PACKED_FIELDS, SCHEDULE_FIELDS
-from .masks import key_blocks
+from .masks import key_blocks, whole_windows
 
 _FIELDS = gl.constexpr(SCHEDULE_FIELDS)
 _PACKED_FIELDS = gl.constexpr(PACKED_FIELDS)
@@ -142,15 +142,29 @@ def split_key_blocks(i_tile, shape, CONFIG: gl.constexpr):
     return split, low, low, gl.maximum(gl.minimum(shape.seqlen_k // CONFIG.block_n, high - 1), low), high
 
 
+@gluon.constexpr_function
+def has_own_blocks(config):
+    """Return whether a consumer leaves out blocks of a tile's keys that only the rows of others see.
+
+    Consumers that alternate must stay in step. They do in windows if a block has as many keys as a consumer has rows.
+    With one slot of queries the first product of a tile waits for no turn, nor need the blocks that are left out.
+    """
+    if config.has_window:
+        return config.pingpong and config.q_slots == 1 and config.block_n == config.rows
+    return config.causal and not config.pingpong
+
+
 @gluon.jit
 def consumer_slice(consumer, i_tile, CONFIG: gl.constexpr):
     """Return which 64 of a tile's rows a consumer takes.
 
     Where rows further down see more blocks, it is from the other end in every second tile: consumers then have equally
-    much to do, as those that are ahead go on to the next tile.
+    much to do, as those that are ahead go on to the next tile. In windows the consumer whose turn comes first takes the
+    last rows, which see the first block: both then use a block one after the other.
     """
-    if CONFIG.causal and not CONFIG.has_window and not CONFIG.pingpong:
-        return consumer + (i_tile % 2) * (CONFIG.consumers - 1 - 2 * consumer)
+    if has_own_blocks(CONFIG):
+        flips = 1 if CONFIG.has_window else i_tile % 2
+        return consumer + flips * (CONFIG.consumers - 1 - 2 * consumer)
     else:  # noqa: RET505
         return consumer
 
@@ -167,15 +181,30 @@ def consumer_work(consumer: gl.constexpr, i_tile, shape, CONFIG: gl.constexpr):
         split, low, left, right, high = split_key_blocks(i_tile, shape, CONFIG)
     skipped = gl.to_tensor(0)
     place = consumer_slice(consumer, i_tile, CONFIG)
-    if CONFIG.causal and not CONFIG.has_window and not CONFIG.pingpong:
-        last = high
-        low, left, right, high = key_blocks(
-            m * CONFIG.consumers + place, sequence.seqlen_q, sequence.seqlen_k, shape.window, CONFIG.rows,
-            CONFIG.block_n, CONFIG.causal, CONFIG.has_window)  # fmt: skip
-        skipped = last - high
+    if has_own_blocks(CONFIG):  # noqa: SIM102 - decided at compile time
+        if not CONFIG.has_window or whole_windows(m, sequence, CONFIG):
+            last = high
+            low, left, right, high = key_blocks(
+                m * CONFIG.consumers + place, sequence.seqlen_q, sequence.seqlen_k, shape.window, CONFIG.rows,
+                CONFIG.block_n, CONFIG.causal, CONFIG.has_window)  # fmt: skip
+            skipped = last - high
     tile = ConsumerTile(head=head, row=(m * CONFIG.consumers + place) * CONFIG.rows, split=split,
                         sequence=sequence)  # fmt: skip
     return tile, low, left, right, high, skipped
+
+
+@gluon.jit
+def blocks_behind(tile, low, CONFIG: gl.constexpr):
+    """Return how many blocks of a consumer's tile come after its own, of which the last is `low`."""
+    behind = gl.to_tensor(0)
+    if CONFIG.has_window and has_own_blocks(CONFIG):
+        rows: gl.constexpr = CONFIG.rows * CONFIG.consumers
+        sequence = tile.sequence
+        first, _left, _right, _high = key_blocks(
+            tile.row // rows, sequence.seqlen_q, sequence.seqlen_k, sequence.window, rows, CONFIG.block_n,
+            CONFIG.causal, CONFIG.has_window)  # fmt: skip
+        behind = low - first
+    return behind
 
 
 @gluon.constexpr_function

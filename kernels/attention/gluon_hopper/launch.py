@@ -1,9 +1,5 @@
 """Launching with little host work: what depends on a shape alone is made once, and a call only fills in addresses.
 
-`JITFunction.run` binds and hashes every argument of every call, a descriptor checks itself whenever it is made, and
-Triton encodes it again at every launch. Together this took over 100 us for these kernels on the H200's host, more than
-the kernels of short sequences take.
-
 `run_in_order` runs launches that follow one another; the kernels of those that never ran are compiled side by side
 before the first. Later calls replay the launches (`kernels.launches.recorded`): each looks up its arguments by the
 addresses of its tensors.
@@ -12,7 +8,6 @@ addresses of its tensors.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import is_dataclass
 from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
@@ -22,11 +17,12 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from ...constants import Constants
+from ...launches import kind
 from ...parallel_compile import WarmUp, compile_side_by_side, compiled, in_c
 from ...unspecialized import UnspecializedTuples
 
 _DTYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16, torch.float8_e4m3fn: gl.float8e4nv}
-_COMPILED: dict[tuple[Any, ...], Any] = {}  # kernels by what decides their code
+_COMPILED: dict[tuple[Any, ...], tuple[Any, ...]] = {}  # answers of `_launcher_of` by what decides a kernel's code
 _constants: Callable[[Any], Constants] = cache(Constants)
 _MAX_KNOWN = 256  # addresses, alone and as a launch has them, that it remembers; a caching allocator gives few
 
@@ -76,7 +72,8 @@ class Launch:
     ) -> None:
         self._options = {"num_warps": 4, **({"launch_pdl": True} if pdl else {})}
         self._kernel, self._grid, self._device = kernel, grid, device.index
-        self._makers, self._rest = tuple(makers), tuple(_constants(x) if is_dataclass(x) else x for x in rest)
+        self._makers = tuple(makers)
+        self._rest = tuple([_constants(x) if hasattr(x, "__dataclass_fields__") else x for x in rest])
         self._run: Any = None
         self._first: tuple[Any, ...] = ()
         self._encoders: list[tuple[Descriptor | None, dict[int, list[Any]], Any]] = []
@@ -85,7 +82,7 @@ class Launch:
     def is_new(self, *tensors: torch.Tensor) -> bool:
         """Return whether it has never run, and no other launch with its kernel has had such arguments."""
         if self._run is None and (made := _COMPILED.get(self._form(tensors))):
-            self._remember(made)
+            self._remember(*made)
         return self._run is None
 
     @property
@@ -99,8 +96,8 @@ class Launch:
 
     def __call__(self, *tensors: torch.Tensor) -> None:
         if self._run is None:
-            made = compiled(partial(self.warm_up, *tensors))
-            self._remember(made)
+            made = _launcher_of(compiled(partial(self.warm_up, *tensors)))
+            self._remember(*made)
             if self._encoders:
                 _COMPILED[self._form(tensors)] = made
         stream = torch._C._cuda_getCurrentRawStream(self._device)
@@ -120,24 +117,17 @@ class Launch:
 
     def _form(self, tensors: tuple[torch.Tensor, ...]) -> tuple[Any, ...]:
         """Return what decides the code, as finely as Triton looks at it or more so."""
-        tiles = [make.tile if make else _kind(x) for make, x in zip(self._makers, tensors, strict=True)]
-        in_tuples = isinstance(self._kernel, UnspecializedTuples)
-        params = getattr(self._kernel, "params", None)  # none in Triton's interpreter
-        rest = zip(self._rest, params[len(tiles) :], strict=False) if params else ()  # constants may be left out
-        kinds = [_kind(x, param, in_tuples) for x, param in rest]
+        tiles = [make.tile if make else kind(x) for make, x in zip(self._makers, tensors, strict=True)]
+        rest = zip(self._rest, _readings(self._kernel, len(tiles)), strict=False)  # constants may be left out
+        kinds = [kind(x, *free) if free else x for x, free in rest]
         return self._kernel, self._device, *self._options.items(), *tiles, *kinds
 
-    def _remember(self, compiled: Any) -> None:
-        run, hooks = compiled.run, (compiled.packed_metadata, None, None, None)
-        flat = _flat_launcher(run)
-        if flat is None:
-            self._run, self._first = run, (compiled.function, *hooks)
-            return
-        self._run, descriptions = flat
-        self._first = (compiled.function, run.launch_cooperative_grid, run.launch_pdl, None, None, *hooks)
-        self._flat_rest = [x.data_ptr() if isinstance(x, torch.Tensor) else x for x in self._rest]
-        left = iter(descriptions)
-        self._encoders = [(make, {}, next(left) if make else None) for make in self._makers]
+    def _remember(self, run: Any, first: tuple[Any, ...], descriptions: list[Any] | None) -> None:
+        self._run, self._first = run, first
+        if descriptions is not None:
+            self._flat_rest = [x.data_ptr() if isinstance(x, torch.Tensor) else x for x in self._rest]
+            left = iter(descriptions)
+            self._encoders = [(make, {}, next(left) if make else None) for make in self._makers]
 
     def _described(self, tensors: tuple[torch.Tensor, ...]) -> list[Any]:
         return [*(make(x) if make else x for make, x in zip(self._makers, tensors, strict=True)), *self._rest]
@@ -158,33 +148,28 @@ class Launch:
         return arguments
 
 
-def _kind(x: Any, param: Any = None, in_tuples: bool = False) -> Any:
-    """Return a constant, or the type of an argument and what of it Triton may compile other code for.
+@cache
+def _readings(kernel: Any, tensors: int) -> list[tuple[bool, bool] | None]:
+    """Return how `kind` reads the arguments of a kernel that come after so many tensors; None for a constant."""
+    in_tuples = isinstance(kernel, UnspecializedTuples)
+    params = getattr(kernel, "params", ())[tensors:]  # none in Triton's interpreter
+    frees = [None if param.is_constexpr else bool(param.do_not_specialize) for param in params]
+    return [None if free is None else (free, free and in_tuples) for free in frees]
 
-    `in_tuples`: a parameter that is not specialized is a tuple that is not.
+
+def _launcher_of(compiled: Any) -> tuple[Any, tuple[Any, ...], list[Any] | None]:
+    """Return what launches a kernel, its arguments behind the stream, and the metadata of its descriptors.
+
+    On Triton 3.6 it is unwrapped from the launcher's closure; later versions' takes other arguments, and no metadata.
     """
-    if param is not None and param.is_constexpr:
-        return x
-    if type(x) is int:
-        free = param is not None and bool(param.do_not_specialize)
-        return x.bit_length() // 32, not free and (x == 1, x % 16 == 0)
-    if isinstance(x, tuple):
-        return tuple([_kind(each, param if in_tuples else None, in_tuples) for each in x])
-    return (x.dtype, x.data_ptr() % 16) if isinstance(x, torch.Tensor) else type(x)
-
-
-def _flat_launcher(run: Any) -> tuple[Any, list[Any]] | None:
-    """Unwrap Triton 3.6's launcher closure: return the raw launcher and the metadata of its descriptors.
-
-    Return None on later versions, whose launcher takes other arguments.
-    """
+    run, hooks = compiled.run, (compiled.packed_metadata, None, None, None)
     if not in_c(run):
-        return None
-    launch = run.launch
+        return run, (compiled.function, *hooks), None
+    launch, first = run.launch, (compiled.function, run.launch_cooperative_grid, run.launch_pdl, None, None, *hooks)
     if not hasattr(launch, "__closure__"):
-        return launch, []
+        return launch, first, []
     cells = dict(zip(launch.__code__.co_freevars, (cell.cell_contents for cell in launch.__closure__), strict=True))
-    return cells["launcher"], cells["tensordesc_meta"]
+    return cells["launcher"], first, cells["tensordesc_meta"]
 
 
 def _encode(descriptor: TensorDescriptor, description: Any) -> list[Any]:

@@ -46,6 +46,16 @@ def key_blocks(m, seqlen_q, seqlen_k, window, TILE: gl.constexpr, BLOCK_N: gl.co
 
 
 @gluon.jit
+def whole_windows(m, sequence, CONFIG: gl.constexpr):
+    """Return whether the windows of all rows of a query tile end within the blocks of keys."""
+    window, ahead = _widths(sequence.window, CONFIG.causal)
+    rows: gl.constexpr = CONFIG.rows * CONFIG.consumers
+    first = m * rows + sequence.seqlen_k - sequence.seqlen_q
+    behind = gl.cdiv(sequence.seqlen_k, CONFIG.block_n) * CONFIG.block_n
+    return (first >= window - 1) & (first + rows - 1 + ahead <= behind)
+
+
+@gluon.jit
 def query_blocks(n0, n_m, seqlen_q, seqlen_k, window, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
                   CAUSAL: gl.constexpr, WINDOW: gl.constexpr):  # fmt: skip
     """Return the query blocks [low, high) that see keys n0 .. n0 + BLOCK_N, as (low, left, right, high).

@@ -1,8 +1,6 @@
 """The plan of a shape: tiles, grids, descriptors and launches.
 
-The forward is one launch, and what may have to follow it: where programs split the keys of tiles, `combine_kernel`;
-where sums of probabilities may outgrow float32, a launch that looks at every maximum and computes everything again if
-one did.
+The forward is one launch, and what may have to follow it: `combine_kernel`, or a launch that computes it all again.
 """
 
 from __future__ import annotations
@@ -86,10 +84,7 @@ class GluonHopperPlan:
         chip = torch.cuda.get_device_properties(self.device)
         self.multiprocessors = chip.multi_processor_count
         self.l2_bytes: int = getattr(chip, "L2_cache_size", 0)  # distinguishes an H100 from an H200; 0 if unknown
-        shape = (self.batch * self.num_kv_heads, self.group_size, self.seqlen_q, self.seqlen_k)
         self.group_splits = 1
-        chosen_by = self.causal, self.window_size, self.multiprocessors
-        self._splits_in_backward = tuning.group_splits(self.size, *shape, *chosen_by)
         self._forward = (ForwardByHalves if self.size == configs.HALVED else Forward)(self, q, k, v)
 
     def masked(self, block_n: int) -> bool:
@@ -162,7 +157,9 @@ class GluonHopperPlan:
         return warm_ups(plan._backward_of(like, two_kernels).all_steps(like, plan.new_gradients(*like[:3]), Rooms()))
 
     def _backward_of(self, given: BackwardInputs, two_kernels: bool) -> _Backward:
-        shape = self.with_groups_split(self._splits_in_backward)
+        sizes = (self.size, self.batch * self.num_kv_heads, self.group_size, self.seqlen_q, self.seqlen_k)
+        splits = tuning.group_splits(*sizes, self.causal, self.window_size, self.multiprocessors)
+        shape = self.with_groups_split(splits)
         adding = DqWarpgroupBackward if shape._has_dq_warpgroup() else SingleKernelBackward
         return (TwoKernelBackward if two_kernels else adding)(shape, given)
 
@@ -198,7 +195,7 @@ def _without_memory(x: torch.Tensor) -> torch.Tensor:
 
 
 def _is_dense(x: torch.Tensor) -> bool:
-    return torch.empty_like(x, device="meta").stride() == x.stride()
+    return x.is_contiguous() or torch.empty_like(x, device="meta").stride() == x.stride()
 
 
 _COMBINED_ROWS = 16  # rows of a program of combine_kernel
@@ -370,7 +367,7 @@ def _parts(plan: GluonHopperPlan, tiles: configs.ForwardTiles) -> list[Part]:
     """
     tile_rows = configs.ROWS * tiles.consumers
     _, whole, schedule = _schedule(plan, tiles, tile_rows, False)
-    kept_bytes = sum(map(whole.blocks, range(whole.n_m))) * tile_rows * (2 * tiles.block_n + 4)
+    kept_bytes = sum(whole.blocks(whole.first)) * tile_rows * (2 * tiles.block_n + 4)
     most = tuning.number("kept_bytes") // kept_bytes
     fewest = -(-plan.n_heads // most) if most else plan.n_heads + 1
     found = [_divided(plan, whole, count) for count in range(fewest, min(fewest + 3, plan.n_heads + 1))]

@@ -23,12 +23,15 @@ def _first(table: str, **facts: Any) -> tuple[Any, ...]:
     return family("sm_90")[f"gluon_hopper {table}"].first(**facts)
 
 
-def _forward(row: tuple[Any, ...]) -> ForwardTiles:
-    """Return the tiles of a row, whose last column has the names of what holds."""
+@cache
+def _forward(row: tuple[Any, ...], whole_rows: bool = True) -> ForwardTiles:
+    """Return the tiles of a row, whose last column has the names of what holds; registers store whole rows only."""
     *sizes, names = row
-    return ForwardTiles(*sizes, **{flag: flag in names.split() for flag in _FLAGS})
+    tiles = ForwardTiles(*sizes, **{flag: flag in names.split() for flag in _FLAGS})
+    return replace(tiles, store_from_registers=tiles.store_from_registers and whole_rows)
 
 
+@cache
 def backward_tiles(kernel: str, size: int) -> BackwardTiles:
     """Return the tiles of a backward kernel: "sums" of dQ in memory, or one kernel for "keys" and one for "queries"."""
     return BackwardTiles(*_first("backward", kernel=kernel, size=size))
@@ -185,14 +188,13 @@ def group_splits(
 def forward_tiles(
     size: int, head_dim: int, seqlen_q: int, causal: bool, window: bool, bfloat16: bool = True
 ) -> ForwardTiles:
-    """Return the tiles for a head_dim that is padded to `size`; registers store whole rows only.
+    """Return the tiles for a head_dim that is padded to `size`.
 
     Overflow flags need bfloat16, which has the exponents of float32.
     """
     asked = {"size": size, "head_dim": head_dim, "causal": causal, "window": window}
-    tiles = _forward(_first("forward", **asked, queries=seqlen_q, bfloat16=bfloat16))
     whole_rows = head_dim == size or size == WIDE_KEYS  # wide keys have one head_dim_v
-    return replace(tiles, store_from_registers=tiles.store_from_registers and whole_rows)
+    return _forward(_first("forward", **asked, queries=seqlen_q, bfloat16=bfloat16), whole_rows)
 
 
 def packed_length(longest_q: int) -> int:

@@ -5,8 +5,7 @@ BLOCK_N keys of one key head and walks over the query rows that see them. No ato
 every run.
 
 Large problems take two launches: dq_kernel runs first and leaves delta = rowsum(dout * out) for dkdv_kernel, where
-preprocess.py did not. Small ones take one: a program of dq_dkdv_kernel does the i-th tile of both, which under a causal
-mask gives every program the same amount of work.
+preprocess.py did not. Small ones take one: a program of dq_dkdv_kernel does the i-th tile of both.
 
 `scale` is softmax_scale x log2(e). qt, kt, vt and dot are the transposed copies of preprocess.py (if COPIED).
 """

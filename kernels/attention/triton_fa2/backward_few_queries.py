@@ -1,9 +1,8 @@
 """The backward of few queries: a program holds all queries of a head and walks over its keys, once.
 
 So every tensor is read once, dq needs no second walk and no sum over programs, and delta is computed where it is used:
-5 products a block instead of the 7 of backward.py, in one launch. For as many heads as fill the GPU.
-
-For 16-bit factors, and a key head for every query head.
+5 products a block instead of the 7 of backward.py, in one launch. For as many heads as fill the GPU, 16-bit
+factors, and a key head for every query head.
 """
 
 import triton

@@ -3,9 +3,7 @@
 With few keys it holds those of a head and walks over its query rows. In a window it holds those that a tile of rows
 sees, which serve the query heads that share them, one after the other. Keys, and columns of head_dim, are two panels of
 powers of two each (77 keys are 64 and 16, head_dim 72 is 64 and 16). No key is left for a second step, so a row's
-maximum is final: nothing is rescaled, and there is no loop over keys.
-
-For 16-bit factors.
+maximum is final: nothing is rescaled, and there is no loop over keys. Factors have 16 bits.
 """
 
 import triton

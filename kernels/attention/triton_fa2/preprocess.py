@@ -3,8 +3,7 @@
 The copies are transposed for IEEE float32, and three bfloat16 parts for bf16x6 (tile_ops.py says why).
 
 On the FMA units (COPIED) delta is summed in the order of dp = dout v^T: the diagonal of dout out^T. In a row with one
-winner, whose out is that key's v, dp - delta is then 0, as the gradient of its score is. Summed in another order it is
-a rounding of dp, which large queries make into an error of dk (kernels/DESIGN.md, "Accuracy").
+winner dp - delta is then 0, as the gradient of its score is (kernels/DESIGN.md, "Accuracy").
 """
 
 from collections import namedtuple

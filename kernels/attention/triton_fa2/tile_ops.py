@@ -3,9 +3,8 @@
 Rows: tiles of ROWS x BLOCK_D at a row and a stride, zeros beyond `limit` rows and HEAD_DIM columns.
 
 Products, by PRECISION: 16-bit and TF32 factors go to the tensor cores as they are. IEEE float32 runs on the FMA units
-(COPIED), whose operands Triton keeps in shared memory in the order of the tile's load. The right factor of q k^T, read
-along head_dim, then meets up to 32-way bank conflicts (measured on an H200: 16 % of the FMA peak at best). Loaded from
-a transposed copy (head_dim, seqlen), which preprocess.py makes, it meets none.
+(COPIED), and the right factor of q k^T comes from a transposed copy (head_dim, seqlen) that preprocess.py makes: read
+along head_dim it would meet bank conflicts in shared memory.
 
 "bf16x6" is float32 on the tensor cores, as near as on the FMA units. A float32 is exactly the sum of three bfloat16
 parts (8 bits each, of the 24 that it has), and a product of two parts is exact in the float32 that the tensor cores add

@@ -5,10 +5,7 @@ each. Another ("scores") multiplies queries with a block, computes the softmax, 
 of the rows so far in shared memory; it is at the next block's scores while the values are multiplied. A fourth copies
 blocks as memory becomes free: by TMA where a block lies in one page and all of it is in use, else by cp.async.
 
-A block comes and is given back in pieces of 128 dimensions, the rotary one first: its scores begin with the first
-piece there, and its memory is filled again piece by piece, as the output of each is done. FlashMLA does so with pieces
-of 64, and there each of two warpgroups computes the scores of every other block.
-
+A block comes and is given back in pieces of 128 dimensions, the rotary one first, as FlashMLA does with pieces of 64.
 Shares of key blocks and their parts are those of the portable kernel (triton_decode/schedule.py, combine.py).
 """
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from triton.runtime.errors import OutOfResources
 
-from ...launches import INTERPRETED, InterpretedLaunch, PreparedLaunch
+from ...launches import INTERPRETED, InterpretedLaunch, PreparedLaunch, kind
 from ...plans import PlanCache
 from ...registry import UnsupportedCase
 
@@ -42,8 +42,8 @@ def _compiled(launch: LaunchOf, tensors: Sequence[torch.Tensor | None]) -> Any:
     The length of a cache changes with every generated token, and Triton's own lookup takes longer.
     """
     kernel, _, scalars, constants, options = launch
-    forms = tuple((x.dtype, x.device, x.data_ptr() & 15) if x is not None else None for x in tensors)
-    key = (kernel, forms, _specialized(scalars), tuple(constants.items()), tuple(options.items()))
+    device = next(x.device for x in tensors if x is not None)
+    key = (kernel, device, *map(kind, (*tensors, *scalars)), tuple(constants.items()), tuple(options.items()))
     made = _COMPILED.get(key)
     if made is None:
         warm_up = partial(kernel.warmup, *tensors, *scalars, grid=(1,), **constants, **options)
@@ -57,16 +57,6 @@ def _compiled(launch: LaunchOf, tensors: Sequence[torch.Tensor | None]) -> Any:
             ) from error
         _COMPILED.remember(key, made)
     return made
-
-
-def _specialized(scalars: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the properties of numbers, also within tuples, that Triton may specialize on."""
-    return tuple(
-        [
-            _specialized(x) if isinstance(x, tuple) else (x % 16 == 0, x == 1, x >> 31) if isinstance(x, int) else None
-            for x in scalars
-        ]
-    )
 
 
 class Workspace(NamedTuple):

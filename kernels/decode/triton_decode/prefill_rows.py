@@ -1,8 +1,7 @@
 """Decoding with the prefill kernel of gluon_hopper: the query heads of a key head are the rows of one tile of 128.
 
-split_kernel has tiles of 64 rows, so more heads on one key head read its keys twice, limited by the L2 at 2.8 TB/s. One
-query token sees every key of a full cache, so its heads are rows of attention without a mask. The prefill kernel
-computes a tile in one program, so it is used if there are about as many tiles as multiprocessors.
+One query token sees every key of a full cache, so its heads are rows of attention without a mask. A program computes a
+tile, so the kernel is used if there are about as many tiles as multiprocessors (DESIGN.md, "Prefill rows").
 """
 
 import torch

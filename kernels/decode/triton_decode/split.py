@@ -1,8 +1,7 @@
 """The split-KV kernel: each program attends to its share of key blocks (schedule.py), and parts are then combined.
 
-The query heads that share a key head, and the query tokens, are packed into the rows of one tile, so each key is read
-once for all of them. A tile of one program is stored directly. If several programs share a tile, each stores a part;
-the parts are combined by a second kernel, or by the program that draws the last ticket of the tile.
+The query heads that share a key head, and the query tokens, are the rows of one tile. If several programs share a tile,
+each stores a part, and a second kernel or the program that draws the last ticket of the tile combines them.
 
 In a latent cache (multi-head latent attention, absorbed: DeepSeek-V2, arXiv:2405.04434, section 2.1) the values are the
 first dimensions of the keys and are read once for both; the other dimensions of a key are its rotary part.

@@ -37,6 +37,7 @@ ROWS = (
     ("triton_fa2", (86, 90), ("float32",), (*DIMS, 512), ("causal",)),
     ("gluon_hopper", (90,), ("bfloat16",), ALL_DIMS, ("causal",)),
     ("gluon_hopper", (90,), ("bfloat16",), DIMS, ("full",)),
+    ("gluon_hopper", (90,), ("bfloat16",), (256,), ("window",)),  # where consumers leave out blocks
     ("gluon_fp8", (90,), ("bfloat16",), ALL_DIMS, ("full",)),
     ("flash_attn_1", (80, 86, 90, 120), BOTH, ALL_DIMS, ("causal",)),
     ("decode", (80, 86, 90, 120), ("bfloat16", "float8_e4m3fn"), (128, 480, 512), ("causal",)),

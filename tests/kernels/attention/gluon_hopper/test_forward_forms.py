@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kernels import reference
-from tests.cases import named
+from tests.cases import cases, named
 from tests.kernels.conftest import on_hopper
 
 gluon_hopper = pytest.importorskip("kernels.attention.gluon_hopper")
@@ -45,11 +45,7 @@ def test_consumers_at_head_dim_256_take_turns_and_split_keys_only_where_that_pay
 
 @on_hopper
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize(
-    ("heads", "seqlen_q", "seqlen_k", "head_dim"),
-    [(40, 1024, 1000, 64), (20, 4096, 4100, 64), (160, 448, 700, 64), (192, 257, 257, 64), (16, 729, 729, 72),
-     (16, 1000, 257, 128), (16, 1000, 512, 128)],
-)  # fmt: skip
+@pytest.mark.parametrize(("heads", "seqlen_q", "seqlen_k", "head_dim"), cases(__file__, "shapes on a GPU"))
 def test_each_form_is_right(heads: int, seqlen_q: int, seqlen_k: int, head_dim: int, dtype: torch.dtype) -> None:
     generator = torch.Generator("cuda").manual_seed(0)
     q, k, v = (

@@ -46,7 +46,7 @@ def test_short_causal_heads_are_dealt_eight_at_a_time_the_longest_tiles_first() 
 
 def test_the_last_heads_that_are_dealt_are_as_many_as_the_l2_holds() -> None:
     tiling = Tiling(32, 16, 512, 512, 128, 64, causal=True, window=0, heads_in_l2=32)
-    times = [tiling.blocks(m) + OVERHEAD for m in range(tiling.n_m)]
+    times = [blocks + OVERHEAD for blocks in tiling.blocks(tiling.first)]
     longest = {}
     for together in (0, 8):
         programs = taken(replace(tiling, heads_together=together), 132, split_kv=False)
@@ -87,22 +87,20 @@ def test_programs_that_split_keys_all_have_the_same_number_of_blocks() -> None:
     assert max(blocks) - min(blocks) <= 1
 
 
-@pytest.mark.parametrize(
-    ("seqlen", "rows", "block_n", "heads_in_l2", "excess"),
-    [(512, 128, 64, 64, 0.02), (1024, 128, 64, 32, 0.02), (2048, 128, 128, 16, 0.01), (16384, 128, 128, 2, 0.01)],
-)
+@pytest.mark.parametrize(("seqlen", "rows", "block_n", "heads_in_l2", "excess"), cases(__file__, "even causal tiles"))
 def test_causal_tiles_are_dealt_evenly(seqlen: int, rows: int, block_n: int, heads_in_l2: int, excess: float) -> None:
     tiling = Tiling(16384 // seqlen, 16, seqlen, seqlen, rows, block_n, causal=True, window=0, heads_in_l2=heads_in_l2)
-    times = [sum(tiling.blocks(entry[0]) + OVERHEAD for entry in own) for own in taken(tiling, 132, split_kv=False)]
+    blocks = tiling.blocks(tiling.first)
+    times = [sum(blocks[entry[0]] + OVERHEAD for entry in own) for own in taken(tiling, 132, split_kv=False)]
     assert max(times) < (1 + excess) * sum(times) / len(times)
 
 
 def test_a_tile_counts_the_blocks_that_it_sees() -> None:
     causal = Tiling(1, 1, 300, 500, 128, 64, causal=True, window=0, heads_in_l2=1)
-    assert [causal.blocks(m) for m in range(causal.n_m)] == [6, 8, 8]  # keys up to 328, 456 and 500
+    assert causal.blocks(causal.first) == [6, 8, 8]  # keys up to 328, 456 and 500
     window = replace(causal, window=65)
-    assert [window.blocks(m) for m in range(window.n_m)] == [4, 4, 2]  # from 136, 264 and 392 on
-    assert replace(causal, seqlen_k=100).blocks(0) == 1  # sees nothing, and computes a block
+    assert window.blocks(window.first) == [4, 4, 2]  # from 136, 264 and 392 on
+    assert replace(causal, seqlen_k=100).blocks(100 - causal.seqlen_q)[0] == 1  # sees nothing, and computes a block
 
 
 @pytest.mark.parametrize("head_dim, n_tiles, n_blocks, split", named(__file__, "splits of keys"))
@@ -110,10 +108,7 @@ def test_keys_are_split_where_many_programs_would_idle_for_long(head_dim, n_tile
     assert tuning.splits_keys(head_dim, n_tiles, min(132, n_tiles), n_blocks) == split
 
 
-@pytest.mark.parametrize(
-    ("seqlen", "head_dim", "n_heads", "rows", "heads_in_l2"),
-    [(512, 128, 512, 128, 32), (1024, 64, 512, 256, 32), (2048, 256, 64, 128, 8), (16384, 128, 16, 128, 1)],
-)
+@pytest.mark.parametrize(("seqlen", "head_dim", "n_heads", "rows", "heads_in_l2"), cases(__file__, "heads in use"))
 def test_dealt_tiles_have_one_round_of_heads_in_use(seqlen, head_dim, n_heads, rows, heads_in_l2) -> None:
     assert tuning.heads_in_l2(seqlen, head_dim, 1, n_heads, seqlen // rows, 132, rounds=1) == heads_in_l2
 

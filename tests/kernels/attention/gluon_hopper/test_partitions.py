@@ -77,6 +77,7 @@ CASES = [  # shape, head_dim, causal, window_size, the queries that tiles are ch
     ("odd", 104, True, 0, 0),
     *(("longer", size, *mask, 0) for size in (configs.WIDE_KEYS, configs.HALVED) for mask in MASKS),
     ("many keys", 256, False, 0, 0),  # which programs share
+    *(("longer", 256, causal, window, 0) for causal, window in ((False, 70), (True, 1), (True, 64), (True, 300))),
 ]
 
 
@@ -99,6 +100,12 @@ def _check_tiles(read: list[Any], consumer: int, consumers: int, pieces: int) ->
         assert (q % consumers, q // consumers) == (consumer, queries_loaded // consumers - 1)
     for loads in ([k for _, (_, k, _) in scores], [v for ((_, v, _),) in (f for f in read if len(f) == 1)]):
         assert loads == sorted(set(loads))
+
+
+def test_in_whole_windows_at_256_each_consumer_leaves_out_the_block_of_the_others_rows() -> None:
+    programs = [run(launch_of("longer", 256, True, 129, 0), number, 0) for number in range(PROGRAMS)]
+    values = [sum(len(factors) == 1 for program in programs for factors in program.read[n]) for n in (1, 2)]
+    assert values == [3 * (2 + 4 * 3 + 3)] * 2  # of 3 heads; four of six tiles, of 4 blocks each, have whole windows
 
 
 @pytest.mark.parametrize("causal", [False, True])
