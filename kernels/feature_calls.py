@@ -7,8 +7,9 @@ Packed sequences without a feature go to gluon_hopper where it is faster (`kerne
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -20,6 +21,7 @@ from .registry import UnsupportedCase
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _NO_FEATURES = Features()
+_NAMES = tuple(each.name for each in fields(Features))
 _SHORT_WINDOW = 128  # keys, with sinks at head_dim 64: triton_fa2's forward takes 0.74 of gluon_hopper's time (H200)
 RowMasks = tuple[bool, Window, float | None]  # causal, window_size, softmax_scale
 
@@ -76,7 +78,8 @@ def attention_with(
     if wanted.return_lse or wanted.return_max_logits:
         largest = None
         if wanted.return_max_logits:
-            largest = features.logits(q, k, found, **masks).detach().amax((0, 2, 3)).float()
+            scores = features.logits(q, k, found, **masks).detach().transpose(0, 1).flatten(1).float()
+            largest = functional.pad(scores, (0, 1), value=float("-inf")).amax(1)  # also of no scores
         return wanted.of(*features.attention_and_lse(q, k, v, found, **masks), largest)
     if found.asked == ("mask",) and not causal and not window_size and options[2] > 0:
         grouped = q.shape[1] != k.shape[1]
@@ -228,6 +231,7 @@ def attention_of_rows(
             routes.give_up(decided.implementation, reason)
     if ours:
         return _as_rows(by_kernels(*packed, found, options, bounds, wanted))
+    plans.check_inputs("attention_varlen", *packed, (*routes.DTYPES, torch.float64), math.inf, any_width=True)
     return _as_rows(wanted.of(*features.attention_of_sequences(*packed, found, bounds, **_named(options))))
 
 
@@ -313,7 +317,12 @@ def learns_by_kernels(found: Features, *tensors: torch.Tensor) -> bool:
 
 def features_of(asked: dict[str, Any], device: torch.device) -> Features:
     """Return the features; a seed that is not given is drawn from PyTorch's generator of the device."""
+    if unknown := [name for name in asked if name not in _NAMES]:
+        takes = ", ".join(("causal", "window_size", "softmax_scale", *_NAMES, *Wanted._fields))
+        raise TypeError(f"attention has no argument {' or '.join(unknown)}; it takes {takes}.")
     found = Features(**asked)
+    if found.mask is not None and not (found.mask.dtype == torch.bool or found.mask.is_floating_point()):
+        raise UnsupportedCase(f"mask must be boolean (True: seen) or of floats to be added, not {found.mask.dtype}.")
     if found.dropout_p and "dropout_seed" not in asked:
         found = replace(found, dropout_seed=torch.randint(1 << 62, (), device=device))
     return found

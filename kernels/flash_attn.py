@@ -15,7 +15,6 @@ kernels, also windows of two widths. Differences:
 """
 
 import inspect
-import operator
 import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -51,7 +50,7 @@ def flash_attn_func(
     Return out, or with return_attn_probs out, softmax_lse (batch, heads, seqlen_q) and None.
     """
     q, k, v = (_four(x).transpose(1, 2) for x in (q, k, v))
-    _check("flash_attn_func", q, k, v)
+    check_inputs("flash_attn_func", q, k, v, _ALL_DTYPES, any_width=True)
     asked = _asked(dropout_p, softcap, alibi_slopes, deterministic, return_attn_probs)
     masks: dict[str, Any] = {"causal": causal, "window_size": _pair(window_size), "softmax_scale": softmax_scale}
     result = dispatch.attention(q, k, v, **masks, **asked)
@@ -86,7 +85,7 @@ def flash_attn_varlen_func(
     if q.dim() != 3 or k.dim() != (3 if block_table is None else 4):
         raise UnsupportedCase("flash_attn_varlen_func needs q as (total, heads, head_dim); k and v too, or as pages.")
     rows = [x.transpose(0, 1)[None] if x.dim() == 3 else x[:1].transpose(1, 2) for x in (q, k, v)]
-    _check("flash_attn_varlen_func", *rows)
+    check_inputs("flash_attn_varlen_func", *rows, _ALL_DTYPES, any_width=True)
     starts, longest = (cu_seqlens_q, cu_seqlens_k), (int(max_seqlen_q), int(max_seqlen_k))
     _check_starts(starts, (q.shape[0], k.shape[0]), longest, block_table is not None)
     if block_table is not None:
@@ -218,7 +217,8 @@ class _Cache(NamedTuple):
     def check(self, q: torch.Tensor, k: torch.Tensor | None, v: torch.Tensor | None) -> None:
         """Refuse tensors that do not belong together."""
         name, batch = "flash_attn_with_kvcache", len(q)
-        _check(name, *(_four(x)[:1].transpose(1, 2) for x in (q, self.k, self.v)))
+        rows = [_four(x)[:1].transpose(1, 2) for x in (q, self.k, self.v)]
+        check_inputs(name, *rows, _ALL_DTYPES, any_width=True)
         if self.k.shape[:3] != self.v.shape[:3]:
             raise UnsupportedCase(f"{name} got caches {tuple(self.k.shape)} and {tuple(self.v.shape)}.")
         table = self.block_table
@@ -285,14 +285,9 @@ def _asked(
 
 
 def _pair(window_size: Any) -> Pair:
-    try:
-        left, right = map(operator.index, window_size)
-        refused = min(left, right) < -1
-    except (TypeError, ValueError):
-        refused = True
-    if refused:
+    if not isinstance(window_size, tuple | list):  # one number would be a window of kernels.attention
         raise UnsupportedCase(f"window_size must be (left, right), each at least -1 (all keys), not {window_size!r}.")
-    return left, right
+    return tuple(window_size)
 
 
 def _four(x: torch.Tensor) -> torch.Tensor:
@@ -305,13 +300,6 @@ def _unpacked(packed: torch.Tensor, count: int, dim: int) -> tuple[torch.Tensor,
     if packed.dim() != dim + 3 or packed.shape[dim] != count:
         raise UnsupportedCase(f"Dimension {dim} of the packed tensor {tuple(packed.shape)} must be {count}.")
     return packed.unbind(dim)
-
-
-def _check(name: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
-    """Refuse q, k and v, (batch, heads, seqlen, head_dim), that do not belong together."""
-    check_inputs(name, q, k, k, _ALL_DTYPES)
-    if v.shape[:-1] != k.shape[:-1] or (v.dtype, v.device) != (k.dtype, k.device):
-        raise UnsupportedCase(f"{name} got k {tuple(k.shape)} and v {tuple(v.shape)}, which do not belong together.")
 
 
 def _reads(x: torch.Tensor) -> bool:

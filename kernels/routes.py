@@ -277,6 +277,7 @@ def takes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
         and 0 < q.shape[3] <= MAX_HEAD_DIM
         and TRITON
         and _capability(q.device) >= MIN_CAPABILITY
+        and (torch.compiler.is_compiling() or not torch._C._are_functorch_transforms_active())
     )
 
 

@@ -63,11 +63,52 @@ def test_importing_the_package_brings_no_torch_and_its_submodule_does_not_take_t
     assert answer.stdout.strip() == "attention True function", answer.stderr
 
 
-@pytest.mark.parametrize("options", [{}, {"causal": True}, {"causal": True, "window_size": 17}, {"softmax_scale": 0.3}])
+SCALES = [{"causal": True, "softmax_scale": scale} for scale in (0.3, -0.1)]  # the second one is NaN in PyTorch
+
+
+@pytest.mark.parametrize("options", [{}, {"causal": True}, {"causal": True, "window_size": 17}, *SCALES])
 def test_on_the_cpu_pytorch_computes_it(options: dict) -> None:
     inputs = tensors()
     assert routes.route_of(*inputs[:3], False, 0, None) is None
     assert_right(gradients_of(kernels.attention, *inputs, **options), *inputs, **options)
+
+
+def test_under_a_scale_of_zero_a_query_gets_the_mean_of_the_values_that_it_sees() -> None:
+    q, k, v, _ = tensors((1, 2, 9, 16))
+    out = kernels.attention(q, k, v, causal=True, softmax_scale=0.0)
+    torch.testing.assert_close(out, v.cumsum(2) / torch.arange(1, 10)[:, None])
+
+
+@pytest.mark.parametrize(
+    ("shapes", "options", "sentence"),
+    [
+        ([(4, 9, 16)] * 3, {}, "must be .batch, heads, seqlen, head_dim"),
+        ([(2, 4, 9, 16), (1, 4, 9, 16), (1, 4, 9, 16)], {"causal": True}, "agree in batch"),
+        ([(2, 4, 9, 16), (2, 4, 9, 16), (2, 4, 5, 16)], {}, "must have the same shape"),  # PyTorch reads beyond v
+        ([(2, 4, 9, 16), (2, 3, 9, 16), (2, 3, 9, 16)], {"softcap": 1.0}, "a multiple of num_kv_heads"),
+        ([(2, 4, 9, 16)] * 3, {"window_size": -1}, "window_size must be .*not -1"),
+        ([(2, 4, 9, 16)] * 3, {"window_size": (2.0, 1)}, "window_size must be .*not .2.0, 1"),
+        ([(2, 4, 9, 16)] * 3, {"mask": torch.ones(9, 9).int()}, "mask must be boolean .*not torch.int32"),
+        ([(2, 4, 9, 16)] * 3, {"is_causal": True}, "no argument is_causal; it takes causal, window_size"),
+    ],
+)
+def test_what_does_not_belong_together_is_refused_on_any_device(shapes, options, sentence) -> None:
+    with pytest.raises((registry.UnsupportedCase, TypeError), match=sentence):
+        kernels.attention(*map(torch.zeros, shapes), **options)
+    with pytest.raises(TypeError, match="got Tensor, list, NoneType: q, k and v must be tensors"):
+        kernels.attention(torch.zeros(1), [], None)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")  # PyTorch: no rule for a batch
+def test_transforms_of_torch_func_and_tensors_without_memory_go_to_pytorch() -> None:
+    q, k, v, dout = tensors((2, 2, 9, 16))
+    expected = gradients_of(kernels.attention, q, k, v, dout, causal=True)
+    each = torch.vmap(lambda *x: kernels.attention(*(y[None] for y in x), causal=True)[0])(q, k, v)
+    torch.testing.assert_close(each.detach(), expected[0])
+    dq = torch.func.grad(lambda x: (kernels.attention(x, k, v, causal=True) * dout).sum())(q)
+    torch.testing.assert_close(dq.detach(), expected[1])
+    meta = [x.to("meta") for x in (q, k, v)]
+    assert kernels.attention(*meta, causal=True).shape == kernels.attention(*meta, return_lse=True)[0].shape == q.shape
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")

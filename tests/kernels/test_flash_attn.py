@@ -300,7 +300,7 @@ SIX = (_integers(0, 2, 6), _integers(0, 2, 6), 4, 4)
         ((flash_attn.flash_attn_func, Q, NEW, NEW), {"softcap": -1.0}, "must not be negative"),
         ((*VARLEN, KEYS, KEYS, *SIX), {"alibi_slopes": torch.ones(3)}, r"must be \(2,\)"),
         ((flash_attn.flash_attn_func, Q, NEW[:1], NEW[:1]), {}, "agree in batch"),
-        ((flash_attn.flash_attn_func, Q, NEW, NEW[:, :2]), {}, "do not belong together"),
+        ((flash_attn.flash_attn_func, Q, NEW, NEW[:, :2]), {}, "must have the same shape"),
         ((flash_attn.flash_attn_func, Q[0], NEW, NEW), {}, "Expected a tensor"),
         ((flash_attn.flash_attn_qkvpacked_func, Q[:, :, None]), {}, "must be 3"),
         ((*VARLEN, KEYS, KEYS, _integers(0, 2, 9), SIX[1], 7, 4), {}, "do not go with 6 rows"),
