@@ -14,7 +14,7 @@ from . import invariant, plans, routes
 from .features import one_window
 from .plans import NO_KEY, Options
 
-_DTYPES = (*routes.DTYPES, torch.float64)
+DTYPES = (*routes.DTYPES, torch.float64)
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 _SEEN = plans.SeenCalls()
 _records, _address = torch.is_grad_enabled, torch.Tensor.data_ptr
@@ -62,7 +62,7 @@ def _first(key: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options:
         kinds = ", ".join(type(x).__name__ for x in (q, k, v))
         raise TypeError(f"kernels.attention got {kinds}: q, k and v must be tensors.")
     cast = autocasted(q, k, v)
-    plans.check_inputs("kernels.attention", *cast, _DTYPES, math.inf, any_width=True)
+    plans.check_inputs("kernels.attention", *cast, DTYPES, math.inf, any_width=True)
     if features or type(options[1]) in (tuple, list):
         from .feature_calls import attention_with
 

@@ -225,7 +225,7 @@ def test_few_tokens_use_the_decoding_kernels(decoder, device, name) -> None:
 @pytest.mark.parametrize("lengths", [[3, -1], [30, 2]])
 @pytest.mark.skipif(ON_GPU, reason="an index out of range ends a GPU's process")
 def test_unchecked_lengths_and_pages_write_nothing_outside_of_the_cache(monkeypatch, table, lengths) -> None:
-    monkeypatch.setattr(flash_attn, "_reads", lambda x: False)  # as on a GPU
+    monkeypatch.setattr(flash_attn, "reads", lambda x: False)  # as on a GPU
     caches = [
         guarded(numbers(2, 32, 2, 16, seed=i) if table is None else numbers(4, 16, 2, 16, seed=i)) for i in (1, 2)
     ]
