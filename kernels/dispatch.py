@@ -58,9 +58,6 @@ def attention(
 
 def _first(key: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: Any, features: dict[str, Any]) -> Any:
     """Compute a call that was not seen before, and note what it was bound to."""
-    if not all(isinstance(x, torch.Tensor) for x in (q, k, v)):
-        kinds = ", ".join(type(x).__name__ for x in (q, k, v))
-        raise TypeError(f"kernels.attention got {kinds}: q, k and v must be tensors.")
     cast = autocasted(q, k, v)
     plans.check_inputs("kernels.attention", *cast, DTYPES, math.inf, any_width=True)
     if features or type(options[1]) in (tuple, list):

@@ -20,10 +20,11 @@ from . import choice, dispatch, features, invariant, plans, registry, routes
 from .features import BlockMask, Features, SequenceBounds, Window
 from .registry import UnsupportedCase
 
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 _NO_FEATURES = Features()
-_NAMES = tuple(each.name for each in fields(Features))
 _SHORT_WINDOW = 128  # keys, with sinks at head_dim 64: triton_fa2's forward takes 0.74 of gluon_hopper's time (H200)
 RowMasks = tuple[bool, Window, float | None]  # causal, window_size, softmax_scale
+_NAMES = tuple(each.name for each in fields(Features))
 
 
 class Wanted(NamedTuple):
@@ -270,7 +271,7 @@ def _is_eager(*tensors: torch.Tensor) -> bool:
 
 def _runs_now(*tensors: torch.Tensor) -> bool:
     """Return whether a call is no part of a program that is traced, and has plain tensors."""
-    return not torch.compiler.is_compiling() and all(type(x) in dispatch.PLAIN for x in tensors)
+    return not torch.compiler.is_compiling() and all(type(x) in _PLAIN for x in tensors)
 
 
 def _check_pages(k: torch.Tensor, v: torch.Tensor, block_table: torch.Tensor, longest: int, sequences: int) -> None:
@@ -372,7 +373,7 @@ def by_kernels(
     check_shapes(q, k, v)
     found = found.seeded(q.device)
     out_alone = wanted == _PLAIN_RESULT and not isinstance(options[1], tuple)
-    if out_alone and not _runs_now(q, k, v):
+    if out_alone and (torch.compiler.is_compiling() or not all(type(x) in _PLAIN for x in (q, k, v))):
         return forward_op(q, k, v, *_described(found, bounds, options))[0]
     largest = torch.full((q.shape[1],), float("-inf"), device=q.device) if wanted.return_max_logits else None
     call = FeatureCall(found, *options, "ieee", bounds, max_logits=largest)
