@@ -85,7 +85,7 @@ def bound(
     tensors = autocasted(q, k, v)
     found = routes.bound(*tensors, *options)
     device_type = q.device.type
-    if not (torch._C._is_any_autocast_enabled() and _autocasts(device_type)):
+    if device_type == "meta" or not (torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(device_type)):
         return found, tensors
     dtype = torch.get_autocast_dtype(device_type)
 
@@ -106,15 +106,11 @@ def same(tensors: plans.Tensors, others: plans.Tensors) -> bool:
 def autocasted(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> plans.Tensors:
     """Return the tensors in the dtype of autocast where that is on for their device; float64 stays."""
     device_type = q.device.type
-    if not _autocasts(device_type):
+    if device_type == "meta" or not torch.is_autocast_enabled(device_type):  # which raises for meta tensors
         return q, k, v
     dtype = torch.get_autocast_dtype(device_type)
     q, k, v = [x.to(dtype) if x.is_floating_point() and x.dtype != torch.float64 else x for x in (q, k, v)]
     return q, k, v
-
-
-def _autocasts(device_type: str) -> bool:
-    return device_type != "meta" and torch.is_autocast_enabled(device_type)  # which raises for meta tensors
 
 
 def traced(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: *Options) -> torch.Tensor:
