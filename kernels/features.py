@@ -106,8 +106,9 @@ Window = int | tuple[int, int]  # window_size, or the keys to the left and to th
 def one_window(causal: bool, window_size: Window) -> tuple[bool, Window]:
     """Return causal and the window, with one number in place of a pair where that describes the same mask."""
     pair = isinstance(window_size, tuple | list)
+    given: Any = window_size if pair else (window_size,)
     try:
-        sizes = [index(size) for size in (window_size if pair else (window_size,))]
+        sizes = [index(size) for size in given]
     except TypeError:  # not whole numbers
         sizes = []
     if len(sizes) != 1 + pair or min(sizes) < -pair:

@@ -212,8 +212,8 @@ class _Cache(NamedTuple):
     def check(self, q: torch.Tensor, k: torch.Tensor | None, v: torch.Tensor | None) -> None:
         """Refuse tensors that do not belong together."""
         name, batch = "flash_attn_with_kvcache", len(q)
-        rows = [_four(x)[:1].transpose(1, 2) for x in (q, self.k, self.v)]
-        check_inputs(name, *rows, dispatch.DTYPES, any_width=True)
+        first, keys, values = (_four(x)[:1].transpose(1, 2) for x in (q, self.k, self.v))
+        check_inputs(name, first, keys, values, dispatch.DTYPES, any_width=True)
         if self.k.shape[:3] != self.v.shape[:3]:
             raise UnsupportedCase(f"{name} got caches {tuple(self.k.shape)} and {tuple(self.v.shape)}.")
         table = self.block_table
@@ -279,7 +279,7 @@ def _asked(
     return asked if alibi_slopes is None else asked | {"alibi_slopes": alibi_slopes}
 
 
-def _pair(window_size: Any) -> tuple[int, ...]:
+def _pair(window_size: Any) -> Any:
     try:
         return tuple(map(operator.index, window_size))
     except TypeError as error:  # such as one number, which would be a window of kernels.attention

@@ -271,8 +271,7 @@ def check_inputs(
     """Raise UnsupportedCase, in the implementation's name, if q, k and v do not belong together.
 
     q: (batch, num_heads, seqlen_q, head_dim); k, v: (batch, num_kv_heads, seqlen_k, head_dim); largest: head_dim. With
-    `any_width`, head_dim_v may be another one. Sentences are written only where one is shown: torch.compile makes
-    constants of the sizes in a text.
+    `any_width`, head_dim_v may be another one. No text is made before one is shown: torch.compile fixes sizes in it.
     """
     if not q.dim() == k.dim() == v.dim() == 4:
         problem = "q, k and v must be (batch, heads, seqlen, head_dim)"
