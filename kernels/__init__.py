@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import torch
 
 VERSION = "0.1.0"
-_SUBMODULES = ("transformers",)  # imported when the attribute is first used, because they import torch
+_SUBMODULES = ("flash_attn", "routes", "transformers")  # imported when first used, because they import torch
 _FUNCTIONS = {  # of submodules, which document them
     "block_mask": "features", "explain": "explaining", "sdpa_replacement": "drop_in", "batch_invariant": "invariant",
     "recording": "recorder", "attention_varlen": "feature_calls", "merge": "lse",

@@ -4,14 +4,17 @@ A call that was seen before runs what its first call was bound to. A new one loo
 torch.compile, and for tensors that are not plain ones, it goes through the operators of `kernels.torch_ops` instead.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from . import invariant, plans, routes
+from .features import one_window
 from .plans import NO_KEY, Options
 
+DTYPES = (*routes.DTYPES, torch.float64)
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 _SEEN = plans.SeenCalls()
 _records, _address = torch.is_grad_enabled, torch.Tensor.data_ptr
@@ -55,17 +58,19 @@ def attention(
 
 def _first(key: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: Any, features: dict[str, Any]) -> Any:
     """Compute a call that was not seen before, and note what it was bound to."""
+    cast = autocasted(q, k, v)
+    plans.check_inputs("kernels.attention", *cast, DTYPES, math.inf, any_width=True)
     if features or type(options[1]) in (tuple, list):
         from .feature_calls import attention_with
 
-        q, k, v = autocasted(q, k, v)
-        return attention_with(q, k, v, features, *options)
-    if torch.compiler.is_compiling() or not (type(q) in PLAIN and type(k) in PLAIN and type(v) in PLAIN):
-        q, k, v = autocasted(q, k, v)
-        return traced(q, k, v, *options)
+        return attention_with(*cast, features, *options)
+    options = *one_window(*options[:2]), options[2]
+    plain = type(q) in PLAIN and type(k) in PLAIN and type(v) in PLAIN
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or not plain:
+        return traced(*cast, *options)
     attend, tensors = bound(q, k, v, *options)
     out = attend(*tensors)
-    if key and same(tensors, (q, k, v)) and not torch._C._are_functorch_transforms_active():
+    if key and same(tensors, (q, k, v)):
         _SEEN.note(key, key[-1], tensors, attend)
     return out
 
@@ -80,7 +85,7 @@ def bound(
     tensors = autocasted(q, k, v)
     found = routes.bound(*tensors, *options)
     device_type = q.device.type
-    if not (torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(device_type)):
+    if device_type == "meta" or not (torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(device_type)):
         return found, tensors
     dtype = torch.get_autocast_dtype(device_type)
 
@@ -101,7 +106,7 @@ def same(tensors: plans.Tensors, others: plans.Tensors) -> bool:
 def autocasted(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> plans.Tensors:
     """Return the tensors in the dtype of autocast where that is on for their device; float64 stays."""
     device_type = q.device.type
-    if not torch.is_autocast_enabled(device_type):
+    if device_type == "meta" or not torch.is_autocast_enabled(device_type):  # which raises for meta tensors
         return q, k, v
     dtype = torch.get_autocast_dtype(device_type)
     q, k, v = [x.to(dtype) if x.is_floating_point() and x.dtype != torch.float64 else x for x in (q, k, v)]

@@ -3,6 +3,7 @@
 It asks the functions that the call itself asks. Nothing is computed, and no kernel is compiled.
 """
 
+import math
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 
 from . import choice, feature_calls, invariant, plans, routes, tables
-from .dispatch import autocasted
+from .dispatch import DTYPES, autocasted
 from .feature_calls import Wanted
 from .features import Features, SequenceBounds, one_window
 from .problem import CAPTURED, EAGER, FORWARD, TRAINING
@@ -70,6 +71,7 @@ def answer(
         wanted, asked = Wanted.taken_from(asked)
         if "cu_seqlens_q" in asked:
             return _packed(q, k, v, masks, wanted, asked)
+        plans.check_inputs("kernels.attention", q, k, v, DTYPES, math.inf, any_width=True)
         if asked or wanted != Wanted() or isinstance(masks[1], tuple) or invariant.wanted():
             return _with_features(q, k, v, masks, Features(**asked), wanted)
         return _plain(q, k, v, masks, CAPTURED if compiled else EAGER)

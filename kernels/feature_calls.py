@@ -7,8 +7,10 @@ Packed sequences without a feature go to gluon_hopper where it is faster (`kerne
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -23,6 +25,7 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _NO_FEATURES = Features()
 _SHORT_WINDOW = 128  # keys, with sinks at head_dim 64: triton_fa2's forward takes 0.74 of gluon_hopper's time (H200)
 RowMasks = tuple[bool, Window, float | None]  # causal, window_size, softmax_scale
+_NAMES = tuple(each.name for each in fields(Features))
 
 
 class Wanted(NamedTuple):
@@ -77,7 +80,8 @@ def attention_with(
     if wanted.return_lse or wanted.return_max_logits:
         largest = None
         if wanted.return_max_logits:
-            largest = features.logits(q, k, found, **masks).detach().amax((0, 2, 3)).float()
+            scores = features.logits(q, k, found, **masks).detach().transpose(0, 1).flatten(1).float()
+            largest = functional.pad(scores, (0, 1), value=float("-inf")).amax(1)  # also of no scores
         return wanted.of(*features.attention_and_lse(q, k, v, found, **masks), largest)
     if found.asked == ("mask",) and not causal and not window_size and options[2] > 0:
         grouped = q.shape[1] != k.shape[1]
@@ -155,6 +159,9 @@ def attention_varlen(
     if block_table is not None:
         _check_pages(k, v, block_table, max_seqlen_k, len(cu_seqlens_k) - 1)
     _check_packed(q, k if block_table is None else k[0], cu_seqlens_q, cu_seqlens_k, asked)
+    if reads(q) and _runs_now(q, cu_seqlens_q, cu_seqlens_k):
+        _check_starts(cu_seqlens_q, len(q), max_seqlen_q)
+        _check_starts(cu_seqlens_k, len(k) if block_table is None else block_table.numel() * len(k[0]), max_seqlen_k)
     starts_q, starts_k = (x.to(torch.int32).contiguous() for x in (cu_seqlens_q, cu_seqlens_k))
     longest = max_seqlen_q, max_seqlen_k
     bounds = SequenceBounds(starts_q[:-1], starts_q[1:], starts_k[:-1], starts_k[1:], *longest, packed=True)
@@ -183,7 +190,7 @@ def attention_varlen(
 
 def reads_pages(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
     """Return whether triton_fa2 computes packed queries over pages of k and v without copying them."""
-    if plans.wants_gradients(q, k, v) or torch.compiler.is_compiling() or not all(type(x) in _PLAIN for x in (q, k, v)):
+    if plans.wants_gradients(q, k, v) or not _runs_now(q, k, v):
         return False
     return q.dim() == 3 and takes(q.transpose(0, 1)[None], k[:1].transpose(1, 2), v[:1].transpose(1, 2), ("varlen",))
 
@@ -229,6 +236,7 @@ def attention_of_rows(
             routes.give_up(decided.implementation, reason)
     if ours:
         return _as_rows(by_kernels(*packed, found, options, bounds, wanted))
+    plans.check_inputs("attention_varlen", *packed, dispatch.DTYPES, math.inf, any_width=True)
     return _as_rows(wanted.of(*features.attention_of_sequences(*packed, found, bounds, **_named(options))))
 
 
@@ -259,8 +267,12 @@ def _as_rows(result: Any) -> Any:
 
 def _is_eager(*tensors: torch.Tensor) -> bool:
     """Return whether a call runs at once, on plain tensors, so that a rule for eager calls decides it."""
-    free = not (torch.compiler.is_compiling() or choice.overridden() or invariant.wanted())
-    return free and all(type(x) in _PLAIN for x in tensors)
+    return not (choice.overridden() or invariant.wanted()) and _runs_now(*tensors)
+
+
+def _runs_now(*tensors: torch.Tensor) -> bool:
+    """Return whether a call is no part of a program that is traced, and has plain tensors."""
+    return not torch.compiler.is_compiling() and all(type(x) in _PLAIN for x in tensors)
 
 
 def _check_pages(k: torch.Tensor, v: torch.Tensor, block_table: torch.Tensor, longest: int, sequences: int) -> None:
@@ -306,15 +318,31 @@ def _check_packed(
         )
 
 
+def _check_starts(starts: torch.Tensor, total: int, longest: int) -> None:
+    """Refuse starts of sequences that do not go with so many rows."""
+    lengths = starts.diff()
+    if int(starts[0]) or int(starts[-1]) > total or bool(((lengths < 0) | (lengths > longest)).any()):
+        raise UnsupportedCase(f"cu_seqlens {starts.tolist()} do not go with {total} rows and lengths up to {longest}.")
+
+
+def reads(x: torch.Tensor) -> bool:
+    """Return whether the values of a tensor of integers are checked."""
+    return x.device.type == "cpu" or os.environ.get("ATTNBENCH_CHECK") == "1"
+
+
 def learns_by_kernels(found: Features, *tensors: torch.Tensor) -> bool:
     """Return whether kernels of ours compute the gradient of a mask, if one is wanted."""
-    free = found.block_mask is None and not torch.compiler.is_compiling() and all(type(x) in _PLAIN for x in tensors)
-    return free or not found.learns_mask
+    return not found.learns_mask or (found.block_mask is None and _runs_now(*tensors))
 
 
 def features_of(asked: dict[str, Any], device: torch.device) -> Features:
     """Return the features; a seed that is not given is drawn from PyTorch's generator of the device."""
+    if unknown := [name for name in asked if name not in _NAMES]:
+        takes = ", ".join(("causal", "window_size", "softmax_scale", *_NAMES, *Wanted._fields))
+        raise TypeError(f"attention has no argument {' or '.join(unknown)}; it takes {takes}.")
     found = Features(**asked)
+    if found.mask is not None and not (found.mask.dtype == torch.bool or found.mask.is_floating_point()):
+        raise UnsupportedCase(f"mask must be boolean (True: seen) or of floats to be added, not {found.mask.dtype}.")
     if found.dropout_p and "dropout_seed" not in asked:
         found = replace(found, dropout_seed=torch.randint(1 << 62, (), device=device))
     return found
@@ -377,8 +405,7 @@ def _plan_without_features(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch
         return None
     if call.bounds is not None:
         return _on_hopper(call, q, k, v)
-    usual = not torch.compiler.is_compiling() and all(type(x) in _PLAIN for x in (q, k, v))
-    if isinstance(call.window_size, tuple) and not usual:
+    if isinstance(call.window_size, tuple) and not _runs_now(q, k, v):
         return None
     return routes.plan_of(q, k, v, call.causal, call.window_size, call.scale)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from operator import index
 from typing import Any, NamedTuple
 
 import torch
@@ -104,11 +105,20 @@ Window = int | tuple[int, int]  # window_size, or the keys to the left and to th
 
 def one_window(causal: bool, window_size: Window) -> tuple[bool, Window]:
     """Return causal and the window, with one number in place of a pair where that describes the same mask."""
-    if not isinstance(window_size, tuple | list):
-        return bool(causal), window_size
-    if len(window_size) != 2 or min(window_size) < -1:
-        raise UnsupportedCase(f"window_size must be a number or (left, right), each at least -1, not {window_size}.")
-    left, right = window_size
+    pair = isinstance(window_size, tuple | list)
+    given: Any = window_size if pair else (window_size,)
+    try:
+        sizes = [index(size) for size in given]
+    except TypeError:  # not whole numbers
+        sizes = []
+    if len(sizes) != 1 + pair or min(sizes) < -pair:
+        raise UnsupportedCase(
+            "window_size must be a number of keys (0: all) or (left, right), each at least -1 (-1: all), "
+            f"not {window_size!r}."
+        )
+    if not pair:
+        return bool(causal), sizes[0]
+    left, right = sizes
     if causal or right == 0:
         return True, left + 1
     return False, left + 1 if left == right else (left, right)
@@ -267,7 +277,8 @@ def attention_of_sequences(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, features: Features, bounds: SequenceBounds, **masks: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute out and the logsumexp of packed sequences in rows of a batch of 1, one sequence after the other."""
-    results, end = [], 0
+    nothing = attention_and_lse(q[:, :, :0], k[:, :, :0], v[:, :, :0], Features())
+    results, end = [nothing], 0  # so that gradients are 0 where there is no sequence
     shape = (len(bounds.starts_q), q.shape[1], bounds.longest_q, bounds.longest_k)
     kept = dropout_mask(features.dropout_seed, shape, features.dropout_p, q.device) if features.dropout_p else None
     for i, (rows, keys) in enumerate(_slices(bounds)):

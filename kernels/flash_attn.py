@@ -16,7 +16,6 @@ kernels, also windows of two widths. Differences:
 
 import inspect
 import operator
-import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -24,13 +23,13 @@ import torch
 
 from . import dispatch, feature_calls
 from .decode.triton_decode.checks import MAX_SEQLEN_Q
+from .feature_calls import reads
 from .features import SequenceBounds, one_window
 from .plans import check_inputs
 from .registry import UnsupportedCase
 from .routes import DTYPES
 
 Pair = tuple[int, int]
-_ALL_DTYPES = (*DTYPES, torch.float64)
 
 
 def flash_attn_func(
@@ -51,7 +50,6 @@ def flash_attn_func(
     Return out, or with return_attn_probs out, softmax_lse (batch, heads, seqlen_q) and None.
     """
     q, k, v = (_four(x).transpose(1, 2) for x in (q, k, v))
-    _check("flash_attn_func", q, k, v)
     asked = _asked(dropout_p, softcap, alibi_slopes, deterministic, return_attn_probs)
     masks: dict[str, Any] = {"causal": causal, "window_size": _pair(window_size), "softmax_scale": softmax_scale}
     result = dispatch.attention(q, k, v, **masks, **asked)
@@ -83,18 +81,14 @@ def flash_attn_varlen_func(
     With block_table (batch, pages of a sequence) k and v are (pages, page_size, heads_k, head_dim); what is copied says
     `feature_calls.attention_varlen`. Return out, or with return_attn_probs out, softmax_lse (heads, total_q) and None.
     """
-    if q.dim() != 3 or k.dim() != (3 if block_table is None else 4):
-        raise UnsupportedCase("flash_attn_varlen_func needs q as (total, heads, head_dim); k and v too, or as pages.")
-    rows = [x.transpose(0, 1)[None] if x.dim() == 3 else x[:1].transpose(1, 2) for x in (q, k, v)]
-    _check("flash_attn_varlen_func", *rows)
-    starts, longest = (cu_seqlens_q, cu_seqlens_k), (int(max_seqlen_q), int(max_seqlen_k))
-    _check_starts(starts, (q.shape[0], k.shape[0]), longest, block_table is not None)
+    if not cu_seqlens_q.dtype == cu_seqlens_k.dtype == torch.int32:
+        raise UnsupportedCase(f"cu_seqlens must be int32, not {cu_seqlens_q.dtype} and {cu_seqlens_k.dtype}.")
     if block_table is not None:
         _check_pages(block_table, cu_seqlens_k.diff(), k)
     asked = _asked(dropout_p, softcap, alibi_slopes, deterministic, return_attn_probs)
     masks: dict[str, Any] = {"causal": causal, "window_size": _pair(window_size), "softmax_scale": softmax_scale}
     masks["block_table"] = block_table
-    packed: list[Any] = [q, k, v, *starts, *longest]
+    packed: list[Any] = [q, k, v, cu_seqlens_q, cu_seqlens_k, int(max_seqlen_q), int(max_seqlen_k)]
     result = feature_calls.attention_varlen(*packed, **masks | asked)
     return (*result, None) if return_attn_probs else result
 
@@ -218,7 +212,8 @@ class _Cache(NamedTuple):
     def check(self, q: torch.Tensor, k: torch.Tensor | None, v: torch.Tensor | None) -> None:
         """Refuse tensors that do not belong together."""
         name, batch = "flash_attn_with_kvcache", len(q)
-        _check(name, *(_four(x)[:1].transpose(1, 2) for x in (q, self.k, self.v)))
+        first, keys, values = (_four(x)[:1].transpose(1, 2) for x in (q, self.k, self.v))
+        check_inputs(name, first, keys, values, dispatch.DTYPES, any_width=True)
         if self.k.shape[:3] != self.v.shape[:3]:
             raise UnsupportedCase(f"{name} got caches {tuple(self.k.shape)} and {tuple(self.v.shape)}.")
         table = self.block_table
@@ -250,10 +245,10 @@ class _Cache(NamedTuple):
         place = f"{'a cache' if self.block_table is None else 'a row of block_table'} of {self.capacity}"
         if new > self.capacity:
             raise UnsupportedCase(f"{new} new keys do not fit into {place}.")
-        if _reads(known) and bool(((known < 0) | (known + new > self.capacity)).any()):
+        if reads(known) and bool(((known < 0) | (known + new > self.capacity)).any()):
             raise UnsupportedCase(f"{new} keys after {known.tolist()} do not fit into {place}.")
         pads = self.leftpad
-        if pads is not None and _reads(pads) and bool(((pads < 0) | (pads > lengths + new)).any()):
+        if pads is not None and reads(pads) and bool(((pads < 0) | (pads > lengths + new)).any()):
             raise UnsupportedCase(f"cache_leftpad {pads.tolist()} must be 0 to the keys in use.")
         if self.table is not None:
             _check_pages(self.table, lengths + new, self.k)
@@ -284,15 +279,12 @@ def _asked(
     return asked if alibi_slopes is None else asked | {"alibi_slopes": alibi_slopes}
 
 
-def _pair(window_size: Any) -> Pair:
+def _pair(window_size: Any) -> Any:
     try:
-        left, right = map(operator.index, window_size)
-        refused = min(left, right) < -1
-    except (TypeError, ValueError):
-        refused = True
-    if refused:
-        raise UnsupportedCase(f"window_size must be (left, right), each at least -1 (all keys), not {window_size!r}.")
-    return left, right
+        return tuple(map(operator.index, window_size))
+    except TypeError as error:  # such as one number, which would be a window of kernels.attention
+        words = f"window_size must be (left, right), each at least -1 (all keys), not {window_size!r}."
+        raise UnsupportedCase(words) from error
 
 
 def _four(x: torch.Tensor) -> torch.Tensor:
@@ -307,31 +299,9 @@ def _unpacked(packed: torch.Tensor, count: int, dim: int) -> tuple[torch.Tensor,
     return packed.unbind(dim)
 
 
-def _check(name: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
-    """Refuse q, k and v, (batch, heads, seqlen, head_dim), that do not belong together."""
-    check_inputs(name, q, k, k, _ALL_DTYPES)
-    if v.shape[:-1] != k.shape[:-1] or (v.dtype, v.device) != (k.dtype, k.device):
-        raise UnsupportedCase(f"{name} got k {tuple(k.shape)} and v {tuple(v.shape)}, which do not belong together.")
-
-
-def _reads(x: torch.Tensor) -> bool:
-    """Return whether the values of a tensor of integers are checked."""
-    return x.device.type == "cpu" or os.environ.get("ATTNBENCH_CHECK") == "1"
-
-
-def _check_starts(starts: tuple[torch.Tensor, ...], totals: Pair, longest: Pair, paged: bool) -> None:
-    for x, total, most, pages in zip(starts, totals, longest, (False, paged), strict=True):
-        if x.dim() != 1 or x.dtype != torch.int32 or most < 0:
-            raise UnsupportedCase("cu_seqlens must be int32 of one dimension, and max_seqlen not negative.")
-        if _reads(x) and len(x):
-            lengths, beyond = x.diff(), not pages and int(x[-1]) > total
-            if int(x[0]) or beyond or bool(((lengths < 0) | (lengths > most)).any()):
-                raise UnsupportedCase(f"cu_seqlens {x.tolist()} do not go with {total} rows and lengths up to {most}.")
-
-
 def _check_pages(block_table: torch.Tensor, lengths: torch.Tensor, pages: torch.Tensor) -> None:
     """Refuse numbers of pages that do not exist, among those that the lengths use."""
-    if block_table.dim() == 2 and _reads(block_table) and len(block_table) == len(lengths):
+    if block_table.dim() == 2 and reads(block_table) and len(block_table) == len(lengths):
         first = torch.arange(block_table.shape[1], device=block_table.device) * pages.shape[1]
         wrong = ((block_table < 0) | (block_table >= len(pages))) & (first < lengths[:, None])
         if bool(wrong.any()):

@@ -264,26 +264,30 @@ def check_inputs(
     k: torch.Tensor,
     v: torch.Tensor,
     dtypes: Sequence[torch.dtype],
-    largest: int = MAX_HEAD_DIM,
+    largest: float = MAX_HEAD_DIM,
+    *,
+    any_width: bool = False,
 ) -> None:
     """Raise UnsupportedCase, in the implementation's name, if q, k and v do not belong together.
 
-    q: (batch, num_heads, seqlen_q, head_dim); k, v: (batch, num_kv_heads, seqlen_k, head_dim); largest: head_dim.
+    q: (batch, num_heads, seqlen_q, head_dim); k, v: (batch, num_kv_heads, seqlen_k, head_dim); largest: head_dim. With
+    `any_width`, head_dim_v may be another one. No text is made before one is shown: torch.compile fixes sizes in it.
     """
-    found, devices = {q.dtype, k.dtype, v.dtype}, {q.device, k.device, v.device}
-    flat = q.dim() != 4 or k.dim() != 4
-    problems = (
-        (flat, "q, k and v must be (batch, heads, seqlen, head_dim)"),
-        (k.shape != v.shape, "k and v must have the same shape"),
-        (flat or q.shape[0] != k.shape[0] or q.shape[-1] != k.shape[-1], "q and k must agree in batch and head_dim"),
-        (flat or not k.shape[1] or q.shape[1] % k.shape[1] > 0, "num_heads must be a multiple of num_kv_heads"),
-        (flat or not 0 < q.shape[-1] <= largest, "head_dim must be 1 to {largest}"),
-        (len(found) > 1 or q.dtype not in dtypes, "one dtype of {dtypes}, not {found}"),
-        (len(devices) > 1, "q, k and v must be on one device, not {devices}"),
-    )
-    problem = next((text for failed, text in problems if failed), None)
-    if problem:
-        shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
-        names = ", ".join(map(str, dtypes))
-        said = problem.format(largest=largest, dtypes=names, found=found, devices=devices)
-        raise UnsupportedCase(f"{name} got {shapes}: {said}.")
+    if not q.dim() == k.dim() == v.dim() == 4:
+        problem = "q, k and v must be (batch, heads, seqlen, head_dim)"
+    elif k.shape[:3] != v.shape[:3] or (k.shape[3] != v.shape[3] and not any_width):
+        problem = f"k and v must have the same shape{', up to head_dim' if any_width else ''}"
+    elif q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
+        problem = "q and k must agree in batch and head_dim"
+    elif not k.shape[1] or q.shape[1] % k.shape[1]:
+        problem = "num_heads must be a multiple of num_kv_heads"
+    elif not (0 < q.shape[3] <= largest and 0 < v.shape[3] <= largest):
+        problem = f"head_dim must be 1 to {largest}"
+    elif not q.dtype == k.dtype == v.dtype or q.dtype not in dtypes:
+        found = ", ".join(str(x.dtype) for x in (q, k, v))
+        problem = f"q, k and v must have one dtype of {', '.join(map(str, dtypes))}, not {found}"
+    elif not q.device == k.device == v.device:
+        problem = f"q, k and v must be on one device, not {q.device}, {k.device} and {v.device}"
+    else:
+        return
+    raise UnsupportedCase(f"{name} got q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}: {problem}.")

@@ -238,7 +238,6 @@ def _defined(options: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) ->
     """Return the definition, by which dq and dk of a single key are exactly 0, where kernels leave roundings."""
     from . import features
 
-    check_inputs("kernels.attention", q, k, k, (*DTYPES, torch.float64), q.shape[3])
     return partial(features.attention, features=features.Features(), **_by_name(*options))
 
 
@@ -277,6 +276,7 @@ def takes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
         and 0 < q.shape[3] <= MAX_HEAD_DIM
         and TRITON
         and _capability(q.device) >= MIN_CAPABILITY
+        and (torch.compiler.is_compiling() or not torch._C._are_functorch_transforms_active())
     )
 
 

@@ -302,6 +302,7 @@ def _receipt(options: argparse.Namespace) -> int:
 
 
 def _site(options: argparse.Namespace) -> int:
+    options.folder.mkdir(parents=True, exist_ok=True)  # before what takes a minute
     held = list(library.with_records(complain=_say))
     read = list(library.read_all([folder for folder, _ in held], complain=_say))
     findings, tried, reports = check(read), default_runs.tried_of_runs(read), {}

@@ -101,8 +101,8 @@ def _positions(bounds: SequenceBounds | None, offset: int) -> Callable[..., Any]
 def _scores(asked: Features, position: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     """Yield the score after each feature; the last is that of all."""
     before = _unchanged
-    if asked.softcap:
-        yield (before := _capped(asked.softcap))
+    if cap := asked.softcap:
+        yield (before := lambda score, b, h, q, k: cap * torch.tanh(score / cap))
     if (slopes := asked.alibi_slopes) is not None:
         of_batches, first = slopes.dim() == 2, before
 
@@ -117,10 +117,6 @@ def _scores(asked: Features, position: Callable[..., Any]) -> Iterator[Callable[
 
 def _unchanged(score, b, h, q, k):
     return score
-
-
-def _capped(softcap: float) -> Callable[..., Any]:
-    return lambda score, b, h, q, k: softcap * torch.tanh(score / softcap)
 
 
 def _entry(mask: torch.Tensor) -> Callable[..., Any]:

@@ -50,6 +50,8 @@ def attention(
 
     Raises UnsupportedCase when PyTorch has no such kernel for these tensors.
     """
+    if softmax_scale is not None and softmax_scale <= 0:  # fused kernels scale what a mask has hidden to inf or NaN
+        q, softmax_scale = (-q, -softmax_scale) if softmax_scale else (q * 0, 1.0)
     call = partial(scaled_dot_product_attention, scale=softmax_scale, **_grouped(q, k))
     if features is not None or isinstance(window_size, tuple):
         mask, blind = merged_mask(
@@ -82,7 +84,8 @@ def bound(
     q: torch.Tensor, k: torch.Tensor, *, causal: bool, window_size: Window, softmax_scale: float | None, variant: str
 ) -> Callable[..., torch.Tensor]:
     """Return what computes calls with such tensors, PyTorch's function itself where its causal mask is enough."""
-    if variant == "auto" and not window_size and (not causal or q.shape[2] == k.shape[2]):
+    usual = softmax_scale is None or softmax_scale > 0
+    if usual and variant == "auto" and not window_size and (not causal or q.shape[2] == k.shape[2]):
         return partial(scaled_dot_product_attention, is_causal=causal, scale=softmax_scale, **_grouped(q, k))
     masks: dict[str, Any] = {"causal": causal, "window_size": window_size}
     return partial(attention, **masks, softmax_scale=softmax_scale, variant=variant)

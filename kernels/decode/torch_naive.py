@@ -21,7 +21,9 @@ def decode(step: DecodeStep) -> Callable[[], torch.Tensor]:
 def _decode(step: DecodeStep) -> Callable[[], torch.Tensor]:
     """Return the step as a call: softmax(scale q k^T) v over the keys of each sequence; masks are made before it."""
     hidden = _hidden(step)
-    unused = None if step.uniform and step.page_table is None else _unused(step)
+    unused = None  # or (batch, longest), true beyond a sequence's length
+    if not step.uniform or step.page_table is not None:
+        unused = torch.arange(step.longest, device=step.q.device) >= step.cache_seqlens[:, None]
     table = None if step.page_table is None else step.readable_table()
 
     def attend() -> torch.Tensor:
@@ -70,11 +72,6 @@ def _zeroed(v: torch.Tensor, unused: torch.Tensor) -> torch.Tensor:
     """Return v with zeros where no key is in use; of e4m3, whose zero is the byte 0, without arithmetic."""
     plain = v.view(torch.uint8) if v.element_size() == 1 else v
     return plain.masked_fill(unused[:, None, :, None], 0).view(v.dtype)
-
-
-def _unused(step: DecodeStep) -> torch.Tensor:
-    """Return (batch, longest), true beyond a sequence's length."""
-    return torch.arange(step.longest, device=step.q.device) >= step.cache_seqlens[:, None]
 
 
 def _hidden(step: DecodeStep) -> torch.Tensor | None:

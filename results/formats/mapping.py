@@ -73,7 +73,8 @@ def number_role(header: str) -> Role | None:
     text = _spelled(header)
     tokens = [(match[0].lower(), match.span()) for match in _TOKEN.finditer(text)]
     words = [word for word, _ in tokens]
-    unit = next((word for word in reversed(words) if word in UNITS and _is_unit(word, words)), None)
+    timed = not set(_TIME_WORDS).isdisjoint(words)  # `s` alone is also the length of a sequence
+    unit = next((word for word in reversed(words) if word in UNITS and (word != "s" or timed)), None)
     if unit is None or not set(words).isdisjoint(values.WORDS["not_taken"]):
         return None
     meaning = next(choice for choice in NUMBERS if UNITS[choice.split("/")[1]] == UNITS[unit])
@@ -88,11 +89,6 @@ def _spelled(header: str) -> str:
     for pattern, word in values.WORDS["spelled"]:
         header = re.sub(pattern, word, header, flags=re.IGNORECASE)
     return header
-
-
-def _is_unit(word: str, words: Sequence[str]) -> bool:
-    """Return whether a word that can be a unit is one here: `s` alone is also the length of a sequence."""
-    return word != "s" or not set(_TIME_WORDS).isdisjoint(words)
 
 
 def _rest(text: str, spans: Sequence[tuple[int, int]]) -> str:

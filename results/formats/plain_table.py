@@ -190,6 +190,7 @@ class ReadRows(Taken):
         return self.cases[key]
 
     def _numbers(self, line: int, row: Sequence[str], said: Mapping[str, Any], case: Case) -> None:
+        timed = {(number.implementation, number.mode) for number in self.numbers if number.metric == "latency_ms"}
         for number in self.numbers:
             text = plain(row[number.at])
             if not text:
@@ -198,7 +199,8 @@ class ReadRows(Taken):
             with self.part(line, text, number.header):
                 measurement = self._measurement(line, row, said, case, number)
                 self.keep(measurement, line)
-                if number.metric == "tflops" and measurement.value and not _has_time(self.numbers, number):
+                untimed = (number.implementation, number.mode) not in timed
+                if number.metric == "tflops" and measurement.value and untimed:
                     self._add_time(measurement, said.get("timing"), line)
 
     def _measurement(
@@ -313,11 +315,6 @@ def _runs(upload: Upload, sheet: Sheet, gpu_at: int | None) -> dict[Hashable, Ru
         name: Run(run_id=run_id, source="upload", title=title, gpu_name=name or None)
         for name, run_id in zip(names, ids, strict=True)
     }
-
-
-def _has_time(numbers: Sequence[NumberColumn], of: NumberColumn) -> bool:
-    """Return whether a column of times accompanies a column of TFLOP/s."""
-    return any(n.metric == "latency_ms" and (n.implementation, n.mode) == (of.implementation, of.mode) for n in numbers)
 
 
 def _read(number: NumberColumn, text: str, spread: str, decimal: str) -> tuple[Status, float | None, float | None]:

@@ -87,18 +87,15 @@ def _rows(store: Store, subject: str, gpu: str) -> list[dict[str, Any]]:
     counting = counting_run(CASE_KEY, "whole", "measured > 1")
     table = store.query(_SQL("rows", whole=[*WHOLE], counting=counting), [subject, gpu])
     rows = table.astype(object).where(table.notna(), None).to_dict("records")
-    errors = _method_errors(store, gpu) if any(row["extrapolated"] for row in rows) else {}
+    errors: dict[tuple[str, str, str], float] = {}  # how far extrapolation was off at most, in percent of what is right
+    if any(row["extrapolated"] for row in rows):
+        errors = {(run, name, mode): error for run, name, mode, error in store.rows(_SQL("method_errors"), [gpu])}
     known = {(*_key(row), row["mode"]) for row in rows if not row["extrapolated"] and row["latency_ms"]}
     return [
         row | {"method_error": errors.get(_place(row)) if row["extrapolated"] else None}
         for row in rows
         if not row["extrapolated"] or (row["latency_ms"] and (*_key(row), row["mode"]) not in known)
     ]
-
-
-def _method_errors(store: Store, gpu: str) -> dict[tuple[str, str, str], float]:
-    """Return by run, implementation and mode how far extrapolation was off at most, in percent of what was measured."""
-    return {(run, name, mode): error for run, name, mode, error in store.rows(_SQL("method_errors"), [gpu])}
 
 
 def _place(row: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -17,7 +17,7 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
         yield "One run: one machine, one software."
     elif comparison.changes:
         yield "What changed"
-        rows = [(c.fact, _said(c.first), "->", _said(c.second)) for c in comparison.changes]
+        rows = [(c.fact, stated(c.first), "->", stated(c.second)) for c in comparison.changes]
         yield from _columns(rows)
     else:
         yield "What changed: nothing that the runs record."
@@ -97,7 +97,8 @@ def _change(share: float) -> str:
     return f"{100 * share:.1f} %" if share < 1 else f"{1 + share:.3g}×" if share < 9 else "10× or more"
 
 
-def _said(value: object) -> str:
+def stated(value: object) -> str:
+    """Return a fact of a run in words."""
     return "not stated" if value is None else str(value)
 
 

@@ -177,7 +177,8 @@ class PairedWorkers:
             for side in reversed(due) if int(now[0]) % 2 else due:
                 self._tell(side, self._for(side, {"do": "go"} | ({"more": more} if more else {})))
                 yield from self._until_its_turn(side, rows, costs)
-        yield from sorted(rows, key=_pair_of)
+        names = ("implementation", "mode", "metric")  # so that those of both versions follow each other
+        yield from sorted(rows, key=lambda row: [str(row["record"][name]) for name in names])
         yield {"event": _DONE, "costs": dict(costs)}
 
     def _until_its_turn(self, side: _Side, rows: list[dict[str, Any]], costs: Counter[str]) -> Iterator[dict[str, Any]]:
@@ -253,11 +254,6 @@ def cut_in_half(cells: list[Cell], left: Mapping[Cell, object]) -> list[Cell]:
         return name if label else version_name(name, next(iter(labels)))
 
     return [cell for cell in left if labels and (cell.case, partner(cell), cell.mode) in done]
-
-
-def _pair_of(message: dict[str, Any]) -> list[str]:
-    """Return what rows are sorted by, so that those of both versions follow each other."""
-    return [str(message["record"][name]) for name in ("implementation", "mode", "metric")]
 
 
 def _key(cell: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -115,11 +115,6 @@ def _index(text: str) -> tuple[Any, ...]:
     return tuple(... if p == "..." else slice(*map(number, p.split(":"))) if ":" in p else int(p) for p in parts)
 
 
-def _wider(hidden: torch.Tensor, keys: int) -> torch.Tensor:
-    """Return a mask with a window of one key more, or without one."""
-    return hidden & hidden.roll(-1, 1) | hidden.triu(1) if keys else hidden & hidden.triu(1)
-
-
 def _shifted(hidden: torch.Tensor, offset: int) -> torch.Tensor:
     """Return a mask shifted along the keys, so that a query sees more keys."""
     hidden = hidden.roll(offset, 1)
@@ -153,7 +148,8 @@ CHANGES: dict[str, Callable[[Any, Any], Any]] = {
     "heads": lambda x, order: x[:, order],
     "over_sum_of": lambda x, keys: x / x[..., :keys].sum(-1, keepdim=True),
     "shifted": _shifted,
-    "wider": _wider,
+    # A mask with a window of one key more, or without one.
+    "wider": lambda hidden, keys: hidden & (hidden.roll(-1, 1) | hidden.triu(1) if keys else hidden.triu(1)),
     "too_few": _too_few,
     "summed_in_half": lambda product, _: _summed_in_half,
 }

@@ -63,11 +63,39 @@ def test_importing_the_package_brings_no_torch_and_its_submodule_does_not_take_t
     assert answer.stdout.strip() == "attention True function", answer.stderr
 
 
-@pytest.mark.parametrize("options", [{}, {"causal": True}, {"causal": True, "window_size": 17}, {"softmax_scale": 0.3}])
+SCALES = [{"causal": True, "softmax_scale": scale} for scale in (0.3, -0.1)]  # the second one is NaN in PyTorch
+
+
+@pytest.mark.parametrize("options", [{}, {"causal": True}, {"causal": True, "window_size": 17}, *SCALES])
 def test_on_the_cpu_pytorch_computes_it(options: dict) -> None:
     inputs = tensors()
     assert routes.route_of(*inputs[:3], False, 0, None) is None
     assert_right(gradients_of(kernels.attention, *inputs, **options), *inputs, **options)
+    mean = kernels.attention(*inputs[:3], causal=True, softmax_scale=0.0)[:, ::2, -1]
+    torch.testing.assert_close(mean, inputs[2].mean(2))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "options", "sentence"), cases(__file__, "test_what_does_not_belong_together_is_refused_on_any_device")
+)
+def test_what_does_not_belong_together_is_refused_on_any_device(shapes, options, sentence) -> None:
+    with pytest.raises((registry.UnsupportedCase, TypeError), match=sentence):
+        kernels.attention(*map(torch.zeros, shapes), **options)
+    q = torch.zeros(1, 1, 9, 16)
+    with pytest.raises(registry.UnsupportedCase, match="mask must be boolean .*not torch.int32"):
+        kernels.attention(q, q, q, mask=torch.ones(9, 9).int())
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")  # PyTorch: no rule for a batch
+def test_transforms_of_torch_func_and_tensors_without_memory_go_to_pytorch() -> None:
+    q, k, v, dout = tensors((2, 2, 9, 16))
+    expected = gradients_of(kernels.attention, q, k, v, dout, causal=True)
+    each = torch.vmap(lambda *x: kernels.attention(*(y[None] for y in x), causal=True)[0])(q, k, v)
+    torch.testing.assert_close(each.detach(), expected[0])
+    dq = torch.func.grad(lambda x: (kernels.attention(x, k, v, causal=True) * dout).sum())(q)
+    torch.testing.assert_close(dq.detach(), expected[1])
+    meta = [x.to("meta") for x in (q, k, v)]
+    assert kernels.attention(*meta, causal=True).shape == kernels.attention(*meta, return_lse=True)[0].shape == q.shape
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")

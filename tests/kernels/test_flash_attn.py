@@ -225,7 +225,7 @@ def test_few_tokens_use_the_decoding_kernels(decoder, device, name) -> None:
 @pytest.mark.parametrize("lengths", [[3, -1], [30, 2]])
 @pytest.mark.skipif(ON_GPU, reason="an index out of range ends a GPU's process")
 def test_unchecked_lengths_and_pages_write_nothing_outside_of_the_cache(monkeypatch, table, lengths) -> None:
-    monkeypatch.setattr(flash_attn, "_reads", lambda x: False)  # as on a GPU
+    monkeypatch.setattr(flash_attn, "reads", lambda x: False)  # as on a GPU
     caches = [
         guarded(numbers(2, 32, 2, 16, seed=i) if table is None else numbers(4, 16, 2, 16, seed=i)) for i in (1, 2)
     ]
@@ -300,7 +300,7 @@ SIX = (_integers(0, 2, 6), _integers(0, 2, 6), 4, 4)
         ((flash_attn.flash_attn_func, Q, NEW, NEW), {"softcap": -1.0}, "must not be negative"),
         ((*VARLEN, KEYS, KEYS, *SIX), {"alibi_slopes": torch.ones(3)}, r"must be \(2,\)"),
         ((flash_attn.flash_attn_func, Q, NEW[:1], NEW[:1]), {}, "agree in batch"),
-        ((flash_attn.flash_attn_func, Q, NEW, NEW[:, :2]), {}, "do not belong together"),
+        ((flash_attn.flash_attn_func, Q, NEW, NEW[:, :2]), {}, "must have the same shape"),
         ((flash_attn.flash_attn_func, Q[0], NEW, NEW), {}, "Expected a tensor"),
         ((flash_attn.flash_attn_qkvpacked_func, Q[:, :, None]), {}, "must be 3"),
         ((*VARLEN, KEYS, KEYS, _integers(0, 2, 9), SIX[1], 7, 4), {}, "do not go with 6 rows"),

@@ -88,6 +88,8 @@ def test_packed_sequences_have_their_lse(front, dtype) -> None:
     lse = torch.cat([x[0] for _, x in expected], 1)
     units = 64 if dtype == torch.float32 else 64 * 2**13
     assert_near(both_gradients(*got, inputs), both_gradients(out, lse, wide), units)
+    nothing = kernels.attention_varlen(*inputs, *(x[:1] for x in starts), 0, 0)
+    assert not any(x.any() for x in (nothing, *torch.autograd.grad(nothing.sum(), inputs))), "of no sequences at all"
 
 
 def test_paged_keys_of_packed_queries_are_those_of_their_table(front) -> None:
@@ -135,6 +137,10 @@ def test_the_largest_logit_of_each_head_is_returned(front, asked, dtype) -> None
     torch.testing.assert_close(largest.double(), exact, rtol=1e-3 if dtype == torch.float16 else 1e-5, atol=1e-5)
     out.sum().backward()
     assert bool(q.grad.isfinite().all()) and not largest.requires_grad
+    for tensors in ((q[:, :, :0], k, v), (q, k[:, :, :0], v[:, :, :0])):
+        assert torch.equal(
+            kernels.attention(*tensors, return_max_logits=True, **asked)[1], largest.new_full((2,), -torch.inf)
+        )
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 5])

@@ -117,17 +117,11 @@ def check(
 
     `wide_keys`: those of the name take keys that are wider than values, and head_dims above 256.
     """
-    widened = _as_wide_as_keys(name, k, v) if wide_keys and k.shape[-1:] != v.shape[-1:] else v
-    check_inputs(name, q, k, widened, DTYPES, HEAD_DIMS[-1] if wide_keys else HALF)
+    check_inputs(name, q, k, v, DTYPES, HEAD_DIMS[-1] if wide_keys else HALF, any_width=wide_keys)
+    if k.shape[3] != v.shape[3] and not takes_head_dims(k.shape[3], v.shape[3]):
+        raise UnsupportedCase(f"{name} got k {tuple(k.shape)} and v {tuple(v.shape)}: {_HEAD_DIMS}")
     if q.device.type != "cuda":
         raise UnsupportedCase(f"{name} got tensors on {q.device}: it runs on a Hopper GPU.")
-
-
-def _as_wide_as_keys(name: str, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """Return a tensor like v with the head_dim of k, where the kernels take both; raises UnsupportedCase."""
-    if v.dim() != 4 or k.dim() != 4 or not takes_head_dims(k.shape[3], v.shape[3]):
-        raise UnsupportedCase(f"{name} got k {tuple(k.shape)} and v {tuple(v.shape)}: {_HEAD_DIMS}")
-    return v[..., :1].expand(*v.shape[:3], k.shape[3])
 
 
 def _unavailable() -> str | None:

@@ -86,7 +86,7 @@ class HopperPlan(Plan):
         if launches is None:
             launches = self._described[lse is not None] = self._describe(q, k, *rest)
         first, combine = launches
-        first(*_of_first(q, k, *rest))
+        first(q, k, k, k, *[q if x is None else x for x in rest])  # with descriptors: out, lse, parts, lengths, table
         combine.at(stream, tuple([None if x is None else x.data_ptr() for x in rest[:4]]))
 
     def _describe(self, q: torch.Tensor, kv: torch.Tensor, *tensors: torch.Tensor | None) -> tuple[Launch, Any]:
@@ -103,8 +103,3 @@ class HopperPlan(Plan):
         """Return the first kernel's arguments where it has no descriptors; q replaces missing tensors."""
         q = arguments[0]
         return tuple([q if arguments[i] is None else arguments[i] for i in (0, 1, 1, 1, 3, 4, 5, 7, 8)])
-
-
-def _of_first(q: torch.Tensor, kv: torch.Tensor, *tensors: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
-    """Return the tensors of a launch with descriptors, of out, lse, parts, lengths and table; q for those of None."""
-    return q, kv, kv, kv, *[q if x is None else x for x in tensors]

@@ -159,7 +159,7 @@ class Plan:
             v_scaled=r.scaled[1],
             causal=r.causal and (r.seqlen_q > 1 or r.window_size > 0),
             q_in_loop=short and self._form == "plain" and not r.rope_dim,
-            at_once=min(16 if shares.splits > _FEW_PARTS else _FEW_PARTS, _power_of_2_below(floats)),
+            at_once=min(16 if shares.splits > _FEW_PARTS else _FEW_PARTS, 1 << max(0, floats.bit_length() - 1)),
             rows=shares.rows,
             tickets=shares.tickets,
         )
@@ -259,10 +259,6 @@ def _of_combine(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _padded(number: int) -> int:
     return max(16, power_of_2_from(number))
-
-
-def _power_of_2_below(number: int) -> int:
-    return 1 << max(0, number.bit_length() - 1)
 
 
 def machine_on(device: torch.device) -> Machine:

@@ -86,6 +86,7 @@ def request_of(q: torch.Tensor, caches: Caches, options: Options, *, check_devic
     scales = (("k_scale", caches.k_scale), ("v_scale", caches.v_scale))
     factors = [stride for name, scale in scales for stride in checks.scale_strides(name, scale, k, shape)]
     of_k, of_v = room.strides
+    pages = 0 if caches.page_table is None else caches.page_table.stride(0)
     head_dim, head_dim_v = (latent_dim, latent_dim) if latent_dim else (width, caches.v.shape[3])
     return Request(
         dtype=q.dtype,
@@ -102,7 +103,7 @@ def request_of(q: torch.Tensor, caches: Caches, options: Options, *, check_devic
         causal=options.causal,
         window_size=options.window_size or 0,
         softmax_scale=width**-0.5 if options.softmax_scale is None else options.softmax_scale,
-        strides=(*q.stride()[:3], *of_k, *of_v, _table_stride(caches), *factors),
+        strides=(*q.stride()[:3], *of_k, *of_v, pages, *factors),
         scaled=(caches.k_scale is not None, caches.v_scale is not None),
         rope_dim=width - latent_dim if latent_dim else 0,
         pairs=not latent_dim and of_v[3] == 1 and head_dim_v % 2 == 0 and not any(x % 2 for x in of_v[:3]),
@@ -133,7 +134,3 @@ def _capacity(batch: int, cache: torch.Tensor, keys: int, table: torch.Tensor | 
         return keys, 0
     require(keys > 0, "pages")
     return table.shape[1] * keys, keys
-
-
-def _table_stride(caches: Caches) -> int:
-    return 0 if caches.page_table is None else caches.page_table.stride(0)

@@ -21,7 +21,7 @@ from results.derive import geometric_mean, tflops
 from results.levels import level_of
 from results.query import pages
 from results.records import case_to_json
-from results.render.terminal import coverage_words
+from results.render.terminal import coverage_words, stated
 from results.slice import AS_PUBLISHED
 
 UNCLEAR = NOISY, BY_CLOCK, ALONE = tuple(f"UNCLEAR: {doubt}" for doubt in Doubt)
@@ -141,7 +141,7 @@ def what_changed(found: Comparison) -> None:
         st.caption("One run: one machine, one software, both sampled in the same interleaved rounds.")
         return
     if found.changes:
-        said = [(fact_words(change.fact), _said(change.first), _said(change.second)) for change in found.changes]
+        said = [(fact_words(change.fact), stated(change.first), stated(change.second)) for change in found.changes]
         facts = pd.DataFrame(said, columns=["fact", "before", "after"])
         tables.grid(facts, "What differs between the runs")
     else:
@@ -264,10 +264,6 @@ def _hover(row: dict) -> str:
     where = f"{row['implementation']} {row['mode']}\nseqlen {text.size(row['seqlen'])}, head_dim {row['head_dim']}"
     interval = "" if pd.isna(row["low"]) else f" ({row['low']:.3f} to {row['high']:.3f})"
     return f"{where}, {row['dtype']}\n{row['speedup']:.3f}×{interval} {row['verdict']}"
-
-
-def _said(value: object) -> str:
-    return "not stated" if value is None else str(value)
 
 
 def _fine(speedup: float) -> str:

@@ -106,7 +106,8 @@ class SpeedupScale:
     @property
     def ticks(self) -> list[str]:
         """Return the labels of five evenly spaced places on the scale."""
-        return [_tick(self.limit**place) for place in (-1.0, -0.5, 0.0, 0.5, 1.0)]
+        speedups = [self.limit**place for place in (-1.0, -0.5, 0.0, 0.5, 1.0)]
+        return [f"1/{1 / x:.3g}×" if x <= 0.5 else f"{x:.3g}×" for x in speedups]
 
     def colour(self, speedup: float) -> str:
         """Return the color of a speedup."""
@@ -155,11 +156,6 @@ def _shade(colours: Sequence[str], place: float) -> str:
     at = place * (len(colours) - 1)
     first = min(int(at), len(colours) - 2)
     return mixed(colours[first], colours[first + 1], at - first)
-
-
-def _tick(speedup: float) -> str:
-    """Write a speedup below 1/2 as a fraction such as 1/8×."""
-    return f"1/{1 / speedup:.3g}×" if speedup <= 0.5 else f"{speedup:.3g}×"
 
 
 def _channels(colour: str) -> tuple[int, ...]:

@@ -172,12 +172,9 @@ def test_a_dropped_gradient_is_caught_in_the_weight_that_it_belongs_to(fault, te
     forward, backward = checked(make_inputs(CASES[subject], "cpu", seed=3), fault)
     assert forward.reason is None
     assert backward.reason
-    allowed = check(torch_naive.attention, layer.passes(CASES[subject])[1], _oracle(CASES[subject])).errors[tensor]
+    oracle = make_oracle(make_inputs(CASES[subject], "cpu", seed=3), seed=3)
+    allowed = check(torch_naive.attention, layer.passes(CASES[subject])[1], oracle).errors[tensor]
     assert backward.errors[tensor].relative > 1e3 * allowed.relative
-
-
-def _oracle(case: Case):
-    return make_oracle(make_inputs(case, "cpu", seed=3), seed=3)
 
 
 # layers that are wrong: a copy around another attention shares what was tampered with

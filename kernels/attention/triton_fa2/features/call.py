@@ -18,7 +18,7 @@ from .... import invariant
 from ....constants import Constants
 from ....features import Features, SequenceBounds, Window, check, reach, threshold
 from ....launches import INTERPRETED
-from ....plans import LOG2_E, MAX_HEAD_DIM, attend_with_sinks, check_inputs, device_guard
+from ....plans import LOG2_E, attend_with_sinks, check_inputs, device_guard
 from ....registry import UnsupportedCase
 from ....tables import family, machine_of
 from ..panels import panels
@@ -332,13 +332,7 @@ def attend_checked(
 
 def check_shapes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
     """Raise UnsupportedCase if q, k and v, (batch, heads, seqlen, head_dim or head_dim_v), do not belong together."""
-    check_inputs("triton_fa2", q, k, k, DTYPES)
-    fits = v.dim() == 4 and v.shape[:3] == k.shape[:3] and 0 < v.shape[3] <= MAX_HEAD_DIM
-    if not fits or v.dtype != q.dtype or v.device != q.device:
-        raise UnsupportedCase(
-            f"triton_fa2 got k {tuple(k.shape)} and v {tuple(v.shape)}: they must agree in all but head_dim, "
-            f"which may be up to {MAX_HEAD_DIM}, and be of one dtype and on one device."
-        )
+    check_inputs("triton_fa2", q, k, v, DTYPES, any_width=True)
 
 
 def attend(call: FeatureCall, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
