@@ -14,6 +14,7 @@ from tests.cases import cases
 if "PYTEST_XDIST_WORKER" in os.environ:  # workers share the cores, and OpenMP's threads spin where they wait for one
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+gc.disable()  # until all is collected: what collecting makes stays, and to look through it again and again takes seconds
 os.environ["ATTNBENCH_RULES"] = os.devnull  # tests ignore the rules that are installed here
 HERE = Path(__file__).parent
 # The files that take longest, first: the test command gives each file to one worker, and none is to be left with one.
@@ -40,6 +41,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Keep what collecting has made, which stays, out of later garbage collections."""
     gc.freeze()
+    gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
