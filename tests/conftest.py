@@ -14,8 +14,8 @@ from tests.cases import cases
 if "PYTEST_XDIST_WORKER" in os.environ:  # workers share the cores, and OpenMP's threads spin where they wait for one
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+gc.disable()  # until all tests are collected: what that makes stays, and looking through it takes seconds
 os.environ["ATTNBENCH_RULES"] = os.devnull  # tests ignore the rules that are installed here
-HERE = Path(__file__).parent
 # The files that take longest, first: the test command gives each file to one worker, and none is to be left with one.
 LONGEST = cases(__file__, "LONGEST")
 
@@ -33,13 +33,14 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    ranks = {HERE / name: rank for rank, name in enumerate(LONGEST)}
+    ranks = {Path(__file__).parent / name: rank for rank, name in enumerate(LONGEST)}
     items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
 
 
 def pytest_collection_finish() -> None:
     """Keep what collecting has made, which stays, out of later garbage collections."""
     gc.freeze()
+    gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -55,8 +55,7 @@ def window(chrome: Browser) -> Iterator[BrowserContext]:
 
 @pytest.fixture
 def tab(chrome: Browser, window: BrowserContext, server: Server) -> Iterator[Callable[..., Page]]:
-    """Opens a path of the app in a fresh tab, in a fresh window if asked for another kind; none may show an exception
-    at the end."""
+    """Opens a path of the app in a fresh tab, or window if asked for another kind; none may show an exception."""
     pages: list[Page] = []
 
     def open_tab(path: str = "", **context: object) -> Page:

@@ -22,7 +22,7 @@ PAGES = (
 )
 IDLE = '[data-testid="stApp"][data-test-script-state="notRunning"]'
 DEADLINE_MS = 240_000  # sweeps on the CPU and other tests may share two cores
-WINDOW = {"viewport": {"width": 1440, "height": 900}}
+WINDOW = {"viewport": {"width": 1440, "height": 900}, "reduced_motion": "reduce"}  # moving parts cost much to draw
 expect.set_options(timeout=DEADLINE_MS)  # of every look that names none; Playwright's own is 5 s
 
 
