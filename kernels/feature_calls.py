@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional
 
-from . import choice, dispatch, features, invariant, plans, registry, routes
+from . import choice, dispatch, features, invariant, lse, plans, registry, routes
 from .features import BlockMask, Features, SequenceBounds, Window
 from .registry import UnsupportedCase
 
@@ -191,7 +191,6 @@ def _over_pages(
     q: torch.Tensor, pages: Any, bounds: SequenceBounds, block_table: torch.Tensor, asked: dict[str, Any], masks: Any
 ) -> Any:
     """Compute attention of packed queries to keys that a kernel reads through the table of their pages."""
-    from . import lse
     from .attention.triton_fa2.features.call import FeatureCall, check_shapes
 
     packed, k, v = q.transpose(0, 1)[None], *(x.transpose(1, 2) for x in pages)
@@ -354,8 +353,6 @@ def by_kernels(
         return plans.attend(plan, q, k, v)
     if out_alone:
         return attend(plan or call, q, k, v)
-    from . import lse  # imported late, because it brings torch._dynamo: a second
-
     out, logsumexp = lse.attend(call, q, k, v, plan)
     return wanted.of(out, logsumexp, largest)
 
