@@ -77,7 +77,8 @@ def _dispatch() -> ModuleType:
     A global holds the module because torch.compile warns about cached functions.
     """
     global _loaded
-    from . import dispatch
+    if _loaded is None:
+        from . import dispatch
 
-    _loaded = dispatch
-    return dispatch
+        _loaded = dispatch
+    return _loaded

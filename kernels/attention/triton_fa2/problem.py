@@ -136,8 +136,8 @@ class TritonProblem:
     @cached_property
     def forward_table(self) -> str:
         """The table whose kernel computes out."""
-        rows, columns = self.heads("forward") * self.seqlen_q / self.multiprocessors, sum(panels(self.head_dim))
-        if self.seqlen_k <= tuning.limit("few_keys", self.chip, columns, rows) and self.tiles("few_keys"):
+        rows = self.heads("forward") * self.seqlen_q / self.multiprocessors
+        if self.seqlen_k <= tuning.limit("few_keys", self.chip, self.block_d, rows) and self.tiles("few_keys"):
             return "few_keys"
         short_window = bool(self.window_size) and self.keys_in_window <= WINDOW_KEYS
         shared = short_window and self.tiles("window") and self.heads_each(self.tiles("window")[0]) > 1
