@@ -20,6 +20,7 @@ from .registry import UnsupportedCase
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _NO_FEATURES = Features()
+_uncompiled: Any = None  # `by_kernels`, once a compiled program has called it for more than out
 _SHORT_WINDOW = 128  # keys, with sinks at head_dim 64: triton_fa2's forward takes 0.74 of gluon_hopper's time (H200)
 RowMasks = tuple[bool, Window, float | None]  # causal, window_size, softmax_scale
 
@@ -338,12 +339,19 @@ def by_kernels(
     bounds: SequenceBounds | None,
     wanted: Wanted = _PLAIN_RESULT,
 ) -> Any:
-    """Compute a call by kernels of ours; options: causal, window_size and the scale."""
+    """Compute a call by kernels of ours; options: causal, window_size and the scale.
+
+    A compiled program calls an operator for out alone, and breaks its graph for other results.
+    """
     from .attention.triton_fa2.features.call import FeatureCall, attend, check_shapes
 
+    global _uncompiled
+    out_alone = wanted == _PLAIN_RESULT and not isinstance(options[1], tuple)
+    if torch.compiler.is_compiling() and not out_alone:
+        _uncompiled = _uncompiled or torch.compiler.disable(by_kernels)  # not before: it loads torch._dynamo
+        return _uncompiled(q, k, v, found, options, bounds, wanted)
     check_shapes(q, k, v)
     found = found.seeded(q.device)
-    out_alone = wanted == _PLAIN_RESULT and not isinstance(options[1], tuple)
     if out_alone and (torch.compiler.is_compiling() or not all(type(x) in _PLAIN for x in (q, k, v))):
         return forward_op(q, k, v, *_described(found, bounds, options))[0]
     largest = torch.full((q.shape[1],), float("-inf"), device=q.device) if wanted.return_max_logits else None

@@ -8,8 +8,6 @@ from torch.autograd.function import once_differentiable
 
 from . import plans
 
-_uncompiled: Any = None  # what a compiled program calls, with its graph broken there
-
 
 def merge(
     out_a: torch.Tensor, lse_a: torch.Tensor, out_b: torch.Tensor, lse_b: torch.Tensor
@@ -44,12 +42,8 @@ def attend(
     `plan` computes the same call faster, except for gradients of the logsumexp; where the call has max_logits, the plan
     has `forward_with_more`.
     """
-    global _uncompiled
     learned = (call.features.mask,) if call.features.mask_is_learned else ()
-    apply = _AttentionWithLse.apply
-    if torch.compiler.is_compiling():
-        apply = _uncompiled = _uncompiled or torch.compiler.disable(apply)  # not before: it loads torch._dynamo
-    return apply(call, plan, q, k, v, call.features.sinks, *learned)
+    return _AttentionWithLse.apply(call, plan, q, k, v, call.features.sinks, *learned)
 
 
 class _AttentionWithLse(torch.autograd.Function):

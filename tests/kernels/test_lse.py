@@ -1,6 +1,7 @@
 """The logsumexp as a differentiable result, windows of two widths, and merging, against float64."""
 
 import itertools
+from functools import partial
 
 import pytest
 import torch
@@ -68,6 +69,14 @@ def test_lse_alone_has_a_gradient(front) -> None:
     exact = (3 * torch.tanh(q @ k.mT / 12)).masked_fill(hidden, float("-inf")).logsumexp(-1)
     got, expected = (torch.autograd.grad(x.square().sum(), (q, k)) for x in (lse, exact))
     assert_near((lse, *got), (exact, *expected))
+
+
+def test_a_compiled_program_has_the_same_lse(front) -> None:
+    inputs = numbers((1, 2, 9, 16), (1, 2, 9, 16), (1, 2, 9, 16), device=front)
+    compiled = torch.compile(partial(kernels.attention, causal=True, return_lse=True), backend="aot_eager")
+    for _ in range(2):
+        results = both_gradients(*compiled(*inputs), inputs)
+        assert_near(results, exact_results(inputs, causal=True, window_size=0))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
