@@ -61,8 +61,7 @@ def test_a_window_of_two_widths_sees_the_keys_between() -> None:
 
 
 def test_lse_alone_has_a_gradient_also_in_a_compiled_program(front) -> None:
-    inputs = numbers((1, 2, 9, 16), (1, 2, 9, 16), (1, 2, 9, 16), device=front)
-    q, k, _ = inputs
+    inputs = q, k, _ = numbers((1, 2, 9, 16), (1, 2, 9, 16), (1, 2, 9, 16), device=front)
     hidden = torch.ones(9, 9, dtype=torch.bool, device=front).triu(1)
     exact = (3 * torch.tanh(q @ k.mT / 12)).masked_fill(hidden, float("-inf")).logsumexp(-1)
     expected = torch.autograd.grad(exact.square().sum(), (q, k))
