@@ -77,8 +77,7 @@ def _dispatch() -> ModuleType:
     A global holds the module because torch.compile warns about cached functions.
     """
     global _loaded
-    if _loaded is None:
-        from . import dispatch
+    from . import dispatch
 
-        _loaded = dispatch
-    return _loaded
+    _loaded = dispatch
+    return dispatch

@@ -16,13 +16,14 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional
 
-from . import choice, dispatch, features, invariant, plans, registry, routes
+from . import choice, dispatch, features, invariant, lse, plans, registry, routes
 from .features import BlockMask, Features, SequenceBounds, Window
 from .operators import differentiable, operator
 from .registry import UnsupportedCase
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _NO_FEATURES = Features()
+_uncompiled: Any = None  # `by_kernels`, once a compiled program has called it for more than out
 _SHORT_WINDOW = 128  # keys, with sinks at head_dim 64: triton_fa2's forward takes 0.74 of gluon_hopper's time (H200)
 RowMasks = tuple[bool, Window, float | None]  # causal, window_size, softmax_scale
 _NAMES = tuple(each.name for each in fields(Features))
@@ -199,7 +200,6 @@ def _over_pages(
     q: torch.Tensor, pages: Any, bounds: SequenceBounds, block_table: torch.Tensor, asked: dict[str, Any], masks: Any
 ) -> Any:
     """Compute attention of packed queries to keys that a kernel reads through the table of their pages."""
-    from . import lse
     from .attention.triton_fa2.features.call import FeatureCall, check_shapes
 
     packed, k, v = q.transpose(0, 1)[None], *(x.transpose(1, 2) for x in pages)
@@ -368,12 +368,19 @@ def by_kernels(
     bounds: SequenceBounds | None,
     wanted: Wanted = _PLAIN_RESULT,
 ) -> Any:
-    """Compute a call by kernels of ours; options: causal, window_size and the scale."""
+    """Compute a call by kernels of ours; options: causal, window_size and the scale.
+
+    A compiled program calls an operator for out alone, and breaks its graph for other results.
+    """
     from .attention.triton_fa2.features.call import FeatureCall, attend, check_shapes
 
+    global _uncompiled
+    out_alone = wanted == _PLAIN_RESULT and not isinstance(options[1], tuple)
+    if torch.compiler.is_compiling() and not out_alone:
+        _uncompiled = _uncompiled or torch.compiler.disable(by_kernels)  # not before: it loads torch._dynamo
+        return _uncompiled(q, k, v, found, options, bounds, wanted)
     check_shapes(q, k, v)
     found = found.seeded(q.device)
-    out_alone = wanted == _PLAIN_RESULT and not isinstance(options[1], tuple)
     if out_alone and (torch.compiler.is_compiling() or not all(type(x) in _PLAIN for x in (q, k, v))):
         learned = torch.is_grad_enabled() and found.sinks is not None and found.sinks.requires_grad
         op = trained_op if learned or plans.wants_gradients(q, k, v) else forward_op
@@ -385,8 +392,6 @@ def by_kernels(
         return plans.attend(plan, q, k, v)
     if out_alone:
         return attend(plan or call, q, k, v)
-    from . import lse  # imported late, because it brings torch._dynamo: a second
-
     out, logsumexp = lse.attend(call, q, k, v, plan)
     return wanted.of(out, logsumexp, largest)
 

@@ -157,46 +157,46 @@ def check(
     tensors += [blocks.listed] if blocks else []
     seed = features.dropout_seed
     prefixed = features.prefix_lengths is not None
-    problems = (
-        (features.softcap < 0, f"softcap must not be negative, not {features.softcap}"),
-        (not 0 <= features.dropout_p < 1, f"dropout_p must be at least 0 and below 1, not {features.dropout_p}"),
-        (_is_not(features.sinks, (num_heads,)), f"sinks must be ({num_heads},)"),
+    problems = (  # texts are formatted only where one is shown: torch.compile makes constants of sizes in a text
+        (features.softcap < 0, "softcap must not be negative, not {features.softcap}"),
+        (not 0 <= features.dropout_p < 1, "dropout_p must be at least 0 and below 1, not {features.dropout_p}"),
+        (_is_not(features.sinks, (num_heads,)), "sinks must be ({shape[1]},)"),
         (
             _is_not(features.alibi_slopes, (num_heads,), (batch, num_heads)),
-            f"alibi_slopes must be ({num_heads},) or ({batch}, {num_heads})",
+            "alibi_slopes must be ({shape[1]},) or ({shape[0]}, {shape[1]})",
         ),
-        (mask is not None and not _broadcasts(mask, shape), f"mask must broadcast to {shape}"),
+        (mask is not None and not _broadcasts(mask, shape), "mask must broadcast to {shape}"),
         (
             any(x.requires_grad for x in tensors if x is not features.sinks and x is not mask),
             "of features only sinks and an additive mask have a gradient",
         ),
-        (_is_not(features.prefix_lengths, (batch,)), f"prefix_lengths must be ({batch},)"),
+        (_is_not(features.prefix_lengths, (batch,)), "prefix_lengths must be ({shape[0]},)"),
         (prefixed and not (causal and not window_size), "prefix_lengths need causal=True and no window"),
-        (_is_not(ids, (batch, seqlen_k)), f"document_ids must be ({batch}, {seqlen_k}), an id a key"),
+        (_is_not(ids, (batch, seqlen_k)), "document_ids must be ({shape[0]}, {shape[3]}), an id a key"),
         (ids is not None and seqlen_q > seqlen_k, "document_ids need no more queries than keys"),
         (
             blocks is not None and not _has_blocks(blocks, shape),
-            f"block_mask must have ({batch} or 1, {num_heads}) lists of blocks of 64 or 128 for {seqlen_q} queries and "
-            f"{seqlen_k} keys",
+            "block_mask must have ({shape[0]} or 1, {shape[1]}) lists of blocks of 64 or 128 for {shape[2]} queries "
+            "and {shape[3]} keys",
         ),
-        (any(x.device != device for x in tensors), f"all tensors must be on {device}"),
+        (any(x.device != device for x in tensors), "all tensors must be on {device}"),
         (
             isinstance(seed, torch.Tensor) and (seed.device, seed.dtype, seed.dim()) != (device, torch.int64, 0),
-            f"dropout_seed as a tensor must be an int64 without dimensions on {device}",
+            "dropout_seed as a tensor must be an int64 without dimensions on {device}",
         ),
     )
     problem = next((text for failed, text in problems if failed), None)
     if problem:
-        raise UnsupportedCase(f"kernels.attention: {problem}.")
+        raise UnsupportedCase(f"kernels.attention: {problem.format(features=features, shape=shape, device=device)}.")
 
 
 def _is_not(x: torch.Tensor | None, *shapes: tuple[int, ...]) -> bool:
-    return x is not None and tuple(x.shape) not in shapes
+    return x is not None and all(x.shape != shape for shape in shapes)
 
 
 def _broadcasts(mask: torch.Tensor, shape: tuple[int, ...]) -> bool:
     sizes = (1,) * (4 - mask.dim()) + tuple(mask.shape)
-    return mask.dim() <= 4 and all(size in (1, full) for size, full in zip(sizes, shape, strict=True))
+    return mask.dim() <= 4 and all(size == 1 or size == full for size, full in zip(sizes, shape, strict=True))
 
 
 def _has_blocks(blocks: BlockMask, shape: tuple[int, int, int, int]) -> bool:

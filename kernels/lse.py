@@ -34,7 +34,6 @@ def natural(lse: torch.Tensor) -> torch.Tensor:
     return (lse * math.log(2)).float().nan_to_num_(nan=math.nan, posinf=blind, neginf=blind)
 
 
-@torch.compiler.disable
 def attend(
     call: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, plan: plans.AttentionPlan | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:

@@ -81,18 +81,12 @@ def register(names: Iterable[str] | None = None) -> dict[str, str]:
     chosen = list(registry.implementations()) if names is None else list(names)
     attends = {FRONT_DOOR: partial(attend, dispatch.attention)}
     attends |= {name: partial(attend, _checked(name)) for name in chosen if name != FRONT_DOOR}
-    registered = {name: registered_name(name) for name in attends}
+    flash = {name: name.replace("flash", "Flash") for name in attends}  # transformers takes "flash" for FlashAttention
+    registered = {name: name if name == FRONT_DOOR else f"{FRONT_DOOR}:{flash[name]}" for name in attends}
     for name, function in attends.items():
         AttentionInterface.register(registered[name], function)
         AttentionMaskInterface.register(registered[name], describe_mask)
     return registered
-
-
-def registered_name(implementation: str) -> str:
-    """Return the name under which transformers knows an implementation: "attnbench:triton_fa2"."""
-    if implementation == FRONT_DOOR:
-        return FRONT_DOOR
-    return f"{FRONT_DOOR}:{implementation.replace('flash', 'Flash')}"
 
 
 def attend(

@@ -76,14 +76,11 @@ def test_calls_that_the_host_decides_are_left_to_pytorch(batch, causal, window, 
     assert not routes.left_to_pytorch(OnGpu(q.shape, torch.float32), q, causal, window, asked)
 
 
-HALVES = (torch.bfloat16, torch.float16)
-
-
 @pytest.mark.parametrize("shape, sequences, masks, ways", named(__file__, "packed sequences"))
 def test_packed_sequences_go_to_the_hopper_kernels_where_these_are_faster(shape, sequences, masks, ways) -> None:
     expected = {way: "gluon_hopper" if ways in ("both", way) else "triton_fa2" for way in DIRECTIONS.values()}
     heads, total, head_dim = shape
-    for dtype in HALVES:
+    for dtype in (torch.bfloat16, torch.float16):
         q, k = (OnGpu((1, n, total, head_dim), dtype) for n in (heads, heads // 4))
         assert routes.packed_names(q, k, k, sequences, masks) == expected
 

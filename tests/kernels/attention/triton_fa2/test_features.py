@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounterWithBackend
 
 import kernels
 from kernels import feature_calls, features, registry
@@ -210,19 +211,23 @@ def test_the_front_door_computes_features_where_no_kernel_does():
     assert not expected.any()
 
 
-def test_torch_compile_keeps_features_whole(monkeypatch, device):
+def test_torch_compile_keeps_features_whole_in_one_program_for_all_lengths(monkeypatch, device):
     monkeypatch.setattr(feature_calls, "takes", lambda *asked: True)
-    real = torch.ones(1, 9, dtype=torch.bool, device=device)
     blocks = kernels.block_mask(torch.ones(1, 2, 1, 1, dtype=torch.bool, device=device))
 
-    def loss(q, sinks):
-        out = kernels.attention(q, q, q, causal=True, sinks=sinks, softcap=3.0, block_mask=blocks)
+    def loss(q, sinks, real):
+        asked = {"sinks": sinks, "softcap": 3.0, "block_mask": blocks, "mask": real[:, None, None]}
+        out = kernels.attention(q, q, q, causal=True, alibi_slopes=sinks.detach(), **asked)
         return (out + feature_calls.attention_padded(q, q, q, real)).square().sum()
 
-    inputs = [numbers(*shape).to(device).requires_grad_() for shape in ((1, 2, 9, 16), (2,))]
-    compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
-    for plain, traced in zip(*(torch.autograd.grad(f(*inputs), inputs) for f in (loss, compiled)), strict=True):
-        assert plain.equal(traced)
+    programs = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(loss, backend=programs, fullgraph=True, dynamic=True)
+    for batch, length in ((5, 9), (6, 12)):
+        inputs = [numbers(*shape).to(device).requires_grad_() for shape in ((batch, 2, length, 16), (2,))]
+        real = torch.arange(length, device=device).expand(batch, -1) < length - 2
+        plain, traced = (torch.autograd.grad(f(*inputs, real), inputs) for f in (loss, compiled))
+        assert all(map(torch.equal, plain, traced))
+    assert programs.frame_count == 1
 
 
 @pytest.mark.parametrize(
