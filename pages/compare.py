@@ -50,7 +50,7 @@ if found.cells:
 verdicts.remarks(found)
 if found.cells:
     there = [outcome for outcome in verdicts.MEANINGS if outcome in set(of_timing["verdict"])]
-    wanted = st.pills("Which shapes changed", there, selection_mode="multi", key="verdict", bind="query-params")
+    wanted = select.bound(st.pills, "Which shapes changed", "verdict", there, selection_mode="multi")
     names = ("before", "after") if kind == RUNS else chosen[1:]
     if wanted:
         verdicts.show_cells(with_findings(timing, wanted), names)

@@ -5,7 +5,8 @@ import streamlit as st
 
 from pages.ui import findings
 from pages.ui.draw import messages
-from pages.ui.shell import address, layout
+from pages.ui.filters import select
+from pages.ui.shell import layout
 
 
 def show(table: pd.DataFrame) -> None:
@@ -20,14 +21,10 @@ def show(table: pd.DataFrame) -> None:
 def choose(found: findings.FoundSoFar) -> pd.DataFrame:
     """Ask for severity, run or report, and rule; return the findings that match all of them."""
     left, middle, right = st.columns([3, 4, 4])
-    weights = [*findings.WEIGHTS]
-    address.check("Severity", "weight", weights)
-    address.check("Run or report", "place", found.places)
-    wanted = left.pills("Severity", weights, selection_mode="multi", key="weight", bind="query-params", wrap=True)
-    places = middle.multiselect("Run or report", found.places, key="place", bind="query-params", placeholder="All")
-    titles = sorted(findings.TITLES.values())
-    address.check("Rule", "rule", titles)
-    rules = right.multiselect("Rule", titles, key="rule", bind="query-params", placeholder="All")
+    weights, titles = [*findings.WEIGHTS], sorted(findings.TITLES.values())
+    wanted = select.bound(left.pills, "Severity", "weight", weights, selection_mode="multi", wrap=True)
+    places = select.bound(middle.multiselect, "Run or report", "place", found.places, placeholder="All")
+    rules = select.bound(right.multiselect, "Rule", "rule", titles, placeholder="All")
     table = found.table
     for column, chosen in (("weight", wanted), ("place", places), ("title", rules)):
         table = table[table[column].isin(chosen)] if chosen else table

@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from pages.ui.filters import select
 from pages.ui.reports import chart, choose, sections
 from pages.ui.shell import layout
 from pages.ui.shell.data import ask_slowly
@@ -15,7 +16,7 @@ found = ask_slowly(sections.sections, choice)
 problems = ask_slowly(sections.findings, choice.report)
 sections.coverage(found, problems, choice)
 
-view = st.segmented_control("View", VIEWS, default=VIEWS[0], required=True, key="report_view", bind="query-params")
+view = select.segments("View", "report_view", VIEWS)
 if view == "Tables":
     sections.tables(found, choice)
 elif view == "Numbers":

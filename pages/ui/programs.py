@@ -10,9 +10,9 @@ import streamlit as st
 from pages.ui import rules
 from pages.ui.draw import charts, colours, messages, tables, text
 from pages.ui.draw.titles import ChartTitle
-from pages.ui.filters.select import widget
+from pages.ui.filters.select import bound, widget
 from pages.ui.overview.my_card import ROWS
-from pages.ui.shell import access, address
+from pages.ui.shell import access
 from pages.ui.shell.data import ask_slowly
 from results import programs
 from results.capabilities import NEW_LENGTHS, record
@@ -54,10 +54,8 @@ def choose() -> tuple[Program, str]:
     first = next(at for at, each in enumerate(found.values()) if each.tuned)
     usual = next(at for at, name in enumerate(ROWS) if _FIRST_CARD in name)
     with st.container(horizontal=True, vertical_alignment="bottom", key="program_question"):
-        address.check("Program", _PROGRAM, [*found])
-        program = found[st.selectbox("Recorded program", [*found], first, key=_PROGRAM, bind="query-params")]
-        address.check("Card", _CARD, [*ROWS])
-        card = st.selectbox("What is your card?", [*ROWS], usual, key=_CARD, bind="query-params", width=230)
+        program = found[bound(st.selectbox, "Recorded program", _PROGRAM, [*found], first)]
+        card = bound(st.selectbox, "What is your card?", _CARD, [*ROWS], usual, width=230)
     for sentence in refused:
         st.error(text.plain(sentence), icon=":material/error:")
     return program, card

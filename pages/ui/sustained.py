@@ -42,7 +42,7 @@ def choose(table: pd.DataFrame) -> pd.DataFrame:
     there = table.loc[table["sustained_tflops"].notna(), "trace"].tolist()
     if not there:
         return table.head(0)
-    chosen = st.multiselect("Traces", there, default=there[:1], key="traces", bind="query-params", max_selections=MOST)
+    chosen = select.bound(st.multiselect, "Traces", "traces", there, default=there[:1], max_selections=MOST)
     return table[table["trace"].isin(chosen or there[:1])]
 
 

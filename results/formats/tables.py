@@ -20,7 +20,7 @@ MAX_LINES = 1_000_000  # empty ones too, so that a file of nothing else costs no
 MARKDOWN = "Markdown table"
 _NUMERIC = re.compile(r"^\s*[+-]?[\d.,]*\d\s*(?:%|x|ms|us|µs|s)?\s*$", re.ASCII)
 _LINE_ENDS = ("\n", "\r", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029")  # of str.splitlines
-_DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab"}
+_DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "vertical bar"}
 
 
 @dataclass(frozen=True)

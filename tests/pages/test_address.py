@@ -24,7 +24,8 @@ def test_an_address_without_filters_that_the_back_button_brings_keeps_them(app, 
 
 
 @pytest.mark.parametrize("inside", [True, False], ids=["usual", "another Streamlit"])
-def test_all_filters_stand_in_the_address_of_a_first_visit(app, monkeypatch, inside):
+def test_all_filters_stand_in_the_address_of_a_first_visit_also_for_a_wrong_one_of_the_link(app, monkeypatch, inside):
+    app.query_params["mode"] = "sideways" if inside else "fwd"  # Streamlit drops the first from the address
     if not inside:
         monkeypatch.setitem(sys.modules, "streamlit.runtime.state.session_state_proxy", ModuleType("without"))
     app.switch_page("pages/speedup.py").run()

@@ -1,5 +1,7 @@
 """What is imported and asked before the first reader comes."""
 
+from streamlit.runtime.pages_manager import PagesManager
+
 from pages.ui.filters import chips, offers
 from pages.ui.shell import data, warming
 from results.store.database import Store
@@ -19,6 +21,8 @@ def test_a_first_visit_shows_the_slice_that_was_warmed_and_asks_nothing_more(hom
     assert first.shape.endswith("hidden 2048")
 
 
-def test_a_home_without_results_is_no_trouble(empty):
+def test_a_home_without_results_is_no_trouble_and_no_page_lists_the_files_of_pages(empty, monkeypatch):
+    monkeypatch.setattr(PagesManager, "uses_pages_directory", None)
     warming.first_view()
     assert offers.at_first(data.asked_ahead).gpu is None
+    assert PagesManager.uses_pages_directory is False

@@ -1,9 +1,6 @@
 """A comparison of GPUs on their shared shapes."""
 
-from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -57,7 +54,7 @@ def section() -> None:
 def _devices(pairs: list[tuple[str, str]]) -> list[str]:
     known = sorted({gpu for pair in pairs for gpu in pair})
     address.check("GPUs", "gpus", known)
-    if "gpus" not in st.session_state and "gpus" not in st.query_params:
+    if "gpus" not in st.session_state and not {*known}.intersection(st.query_params.get_all("gpus")):
         st.session_state["gpus"] = list(next((pair for pair in pairs if _share_a_shape(pair)), pairs[0]))
     return st.multiselect("GPUs", known, key="gpus", bind="query-params", select_all=False)
 
@@ -158,7 +155,7 @@ def _one_series(shapes: pd.DataFrame) -> pd.DataFrame:
     boxes = st.columns(len(_SERIES))
     for box, (name, order) in zip(boxes, _SERIES.items(), strict=True):
         values = [value for value in shapes[name].unique() if not text.missing(value)]
-        values.sort(key=partial(_place_in, order))
+        values.sort(key=lambda value: (order.index(value) if value in order else len(order), str(value)))
         if values:
             labels = {f"{value:g}" if isinstance(value, float) else str(value): value for value in values}
             with box:
@@ -187,7 +184,3 @@ def _placed(column: pd.Series) -> pd.Series:
     """Return sort keys: the order of the select boxes with unknown words last, and sizes by size."""
     order = {"head_dim": ()}.get(str(column.name), _SERIES.get(str(column.name), ()))
     return column.map(lambda value: order.index(value) if value in order else len(order)) if order else column
-
-
-def _place_in(order: Sequence[Any], value: Any) -> tuple[int, str]:
-    return (order.index(value) if value in order else len(order)), str(value)

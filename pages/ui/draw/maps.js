@@ -56,7 +56,7 @@ function table(facet, { corner, rows, columns, selectable, selected }) {
   const top = [make("th", { className: "corner", scope: "col", textContent: corner })];
   top.push(...columns.map(name => make("th", { scope: "col", textContent: name })));
   const body = facet.cells.map((line, y) => {
-    const first = make("th", { scope: "row", textContent: rows[y] });
+    const first = make("th", { scope: "row" }, rows[y].split(/(?<=_)/).flatMap(part => [part, make("wbr")]));
     return make("tr", {}, [first, ...line.map(one => make("td", {}, [cell(one, selectable, selected)]))]);
   });
   const caption = make("caption", { textContent: facet.title });

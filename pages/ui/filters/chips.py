@@ -195,6 +195,7 @@ def _radio(name: str, choices: list[str], value: str, level: Level, captions: Se
         captions=captions if any(captions) else None,
         on_change=_changed,
     )
+    address.note(name, value)  # again, because Streamlit drops a value of the link that is no choice
 
 
 def _picked(name: str, found: Choices) -> list[str]:

@@ -68,10 +68,14 @@ def segments(label: str, key: str, choices: Sequence[Any], default: Any = None, 
     return _one(st.segmented_control, label, key, choices, default, wrap=True, **more)
 
 
-def _one(draw: Callable[..., Any], label: str, key: str, choices: Sequence, default: Any, **more: Any) -> Any:
+def bound(draw: Callable[..., Any], label: str, key: str, choices: Sequence[Any], *given: Any, **more: Any) -> Any:
+    """Draw a widget whose value is in the address, and say which values of a link are none of its choices."""
     address.check(label, key, choices)
-    first = choices[0] if default is None else default
-    return draw(label, choices, default=first, required=True, key=key, bind="query-params", **more)
+    return draw(label, choices, *given, key=key, bind="query-params", **more)
+
+
+def _one(draw: Callable[..., Any], label: str, key: str, choices: Sequence, default: Any, **more: Any) -> Any:
+    return bound(draw, label, key, choices, default=choices[0] if default is None else default, required=True, **more)
 
 
 def one_of_several(label: str, key: str, choices: Sequence[Any], default: Any = None, **more: Any) -> Any:

@@ -9,6 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from pages.ui.draw import messages, tables, text
+from pages.ui.filters import select
 from pages.ui.overview import my_card, usage
 from pages.ui.run import one_shape
 from pages.ui.shell.data import ask_slowly
@@ -78,9 +79,8 @@ def _shape(made: ShapeRule, chosen: Filters) -> dict[str, Any]:
         labels = {
             f"{dtype} · {mask} · {text.MODE_WORDS.get(mode, mode)}": (dtype, mask, mode) for dtype, mask, mode in kinds
         }
-        dtype, mask, mode = labels[
-            st.selectbox("Data type, mask and pass", list(labels), key="shape_kind", bind="query-params")
-        ]
+        kind = select.bound(st.selectbox, "Data type, mask and pass", "shape_kind", list(labels))
+    dtype, mask, mode = labels[kind]
     said = of_mask(mask)
     return sizes | {"dtype": dtype, "mode": mode, "causal": said["causal"], "window_size": said["window_size"] or 0}
 

@@ -71,7 +71,7 @@ def gpu_cells(level: Level, table: pd.DataFrame, head_dim: int) -> pd.DataFrame:
 def finder_of_features() -> None:
     """Ask for features; draw a row a GPU, who declares them, and the command where nobody measured them."""
     wants = list(finder.WANTS.values())
-    words = st.pills("I need", wants, selection_mode="multi", key="finder_needs", bind="query-params")
+    words = select.bound(st.pills, "I need", "finder_needs", wants, selection_mode="multi")
     wanted = tuple(name for name, said in finder.WANTS.items() if said in (words or ()))
     if not wanted:
         st.info("Choose what your program needs, such as a sliding window and softcap.", icon=":material/tune:")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import streamlit as st
 
 from pages.ui.draw import messages, text
-from pages.ui.filters.select import named_choice, widget
+from pages.ui.filters.select import bound, named_choice, widget
 from pages.ui.shell.data import ask, ask_slowly, records_of
 from results import reports
 from results.files import library
@@ -105,7 +105,7 @@ def _places(report: str, runs: Sequence[str]) -> tuple[tuple[str, str], ...]:
             names = [NOBODY, *there]
             default = next((name for name in (own, theirs) if name in there), NOBODY)
             key = f"place_{report}_{theirs}"
-            picked = st.selectbox(theirs, names, index=names.index(default), key=key, bind="query-params")
+            picked = bound(st.selectbox, theirs, key, names, index=names.index(default))
             chosen.append((theirs, picked if picked in there else own))
     return tuple(chosen)
 

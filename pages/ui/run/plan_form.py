@@ -224,7 +224,7 @@ def _implementations(found: dict | None, sweep: sweeps.Sweep, name: str) -> tupl
     default = [implementation for implementation in sweep.implementations if implementation in known]
     default = default or known * bool(features)
     key = "_".join(("edit_implementations", name, *features))
-    chosen = st.multiselect("Implementations", known, default=default, key=key, bind="query-params", select_all=False)
+    chosen = select.bound(st.multiselect, "Implementations", key, known, default=default, select_all=False)
     reasons = {i["name"]: i["reason"] for i in listed if i.get("reason")}
     against = sorted({reasons[implementation] for implementation in chosen if implementation in reasons})
     if against:

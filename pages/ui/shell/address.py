@@ -5,10 +5,12 @@ would take six clicks. `note` collects the parameters and `write` sends them tog
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import streamlit as st
+from streamlit.errors import StreamlitAPIException
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from pages.ui.draw.text import plain
@@ -86,8 +88,9 @@ def note(key: str, value: str | Sequence[str]) -> None:
         with get_session_state().query_params() as params:
             params.set_with_no_forward_msg(key, given)
         st.session_state[_NOTED] = True
-    except (ImportError, AttributeError):  # another version of Streamlit
-        st.query_params[key] = given
+    except (ImportError, AttributeError):  # another version of Streamlit, which refuses it once the widget is drawn
+        with suppress(StreamlitAPIException):
+            st.query_params[key] = given
 
 
 def write() -> None:

@@ -41,10 +41,6 @@ def _require(url_path: str) -> None:
     and the rerun comes back here through app.py.
     """
     if not st.session_state.get(_FRAMED):
-        pages = [st.Page(_nothing, title="attnbench", default=True, url_path="start")]
-        st.navigation([*pages, st.Page(_nothing, title="attnbench", url_path=url_path)], position="hidden")
+        pages = [st.Page(lambda: None, title="attnbench", default=True, url_path="start")]  # it is never drawn
+        st.navigation([*pages, st.Page(lambda: None, title="attnbench", url_path=url_path)], position="hidden")
         st.rerun()
-
-
-def _nothing() -> None:
-    """Stand for a page that is never drawn."""

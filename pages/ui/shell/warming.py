@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from streamlit import delta_generator
+from streamlit.runtime.pages_manager import PagesManager
 
 PATIENCE_S = 5.0  # after this time the server answers, and its first page waits for the rest
 # Imports of the pages, and of Streamlit at its first page.
@@ -38,6 +39,7 @@ def first_view() -> None:
     from results.query import declared, pages, pairing, speedups
     from results.recommend import cards, certainty
 
+    PagesManager.uses_pages_directory = False  # else the first page lists the files of pages/ before st.navigation runs
     chosen = offers.at_first(asked_ahead)
     if chosen.gpu is not None:
         of_slice = (ranking.judged, speedups.usable_baseline, pages.fits, pages.provenance, pairing.outdated)
