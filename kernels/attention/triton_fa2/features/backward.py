@@ -34,10 +34,12 @@ _LOG2_E = tl.constexpr(LOG2_E)
 
 @triton.jit
 def _dq_of_keys(sums, lo, hi, walk, queries, k, v, tensors, shape, CONFIG: tl.constexpr, MASKED: tl.constexpr):
-    """Add the contribution of the keys of a part of a walk to dq; queries: q, dout, lse and delta of the rows."""
+    """Add the contribution of the keys of a part of a walk to dq.
+
+    sums: dq of each batch of the program; queries: its q, dout, lse and delta of the rows.
+    """
     BLOCK_N: tl.constexpr = CONFIG.block_n
     EXACT: tl.constexpr = tl.float32 == k.base.dtype.element_ty
-    q_tile, dout_tile, lse, delta = queries
     first, start_m, own = walk
     rows = start_m + tl.arange(0, CONFIG.block_m)
     head_k = own[1] // shape.group
@@ -45,18 +47,21 @@ def _dq_of_keys(sums, lo, hi, walk, queries, k, v, tensors, shape, CONFIG: tl.co
         for at in tl.range(lo, hi, BLOCK_N):
             start = key_at(at, first, tensors, CONFIG)
             keys = start + tl.arange(0, BLOCK_N)
-            k_tile = load_keys(k, head_k, start, own, tensors, CONFIG, CONFIG, MASKED)
-            scores, bend = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
             added = load_mask(rows[:, None], keys[None, :], own, tensors, CONFIG) if CONFIG.mask == "additive" else 0.0
-            scores = masked(scores, added, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, MASKED)
-            p = probabilities(scores, shape.factor, lse, True, 1, False, EXACT)
-            v_tile = load_keys(v, head_k, start, own, tensors, CONFIG, CONFIG.values, MASKED)
-            dp = product_of_panels(dout_tile, v_tile, CONFIG.values)
-            dp = kept(dp, start_m, start, own, tensors, shape, CONFIG, False)
-            ds = p * (dp - delta[:, None])
-            if CONFIG.softcap != "":
-                ds = ds * (1.0 - bend * bend)
-            sums = add_to_panels(sums, ds, k_tile, CONFIG)
+            for AT in tl.static_range(CONFIG.together):
+                q_tile, dout_tile, lse, delta = queries[AT]
+                each = (own[0] + AT, own[1], own[2])
+                k_tile = load_keys(k, head_k, start, each, tensors, CONFIG, CONFIG, MASKED)
+                scores, bend = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
+                scores = masked(scores, added, rows[:, None], keys[None, :], each, tensors, shape, CONFIG, MASKED)
+                p = probabilities(scores, shape.factor, lse, True, 1, False, EXACT)
+                v_tile = load_keys(v, head_k, start, each, tensors, CONFIG, CONFIG.values, MASKED)
+                dp = product_of_panels(dout_tile, v_tile, CONFIG.values)
+                dp = kept(dp, start_m, start, each, tensors, shape, CONFIG, False)
+                ds = p * (dp - delta[:, None])
+                if CONFIG.softcap != "":
+                    ds = ds * (1.0 - bend * bend)
+                sums = sums[1:] + (add_to_panels(sums[0], ds, k_tile, CONFIG),)
     return sums
 
 
@@ -64,7 +69,7 @@ def _dq_of_keys(sums, lo, hi, walk, queries, k, v, tensors, shape, CONFIG: tl.co
 def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shape, CONFIG: tl.constexpr):
     """Compute dq of a tile of query rows, and their delta = rowsum(dout * out) - dlse; a program a tile and head."""
     BLOCK_M: tl.constexpr = CONFIG.block_m
-    start_m, head, batch = place(shape.seqlen_q, shape.num_heads, BLOCK_M, True)
+    start_m, head, batch = place(shape.seqlen_q, shape.num_heads, BLOCK_M, True, CONFIG)
     own = (batch, head, sequence(tensors, shape, batch))
     first_q, _, seqlen_q, _ = own[2]
     if start_m >= seqlen_q:
@@ -72,39 +77,42 @@ def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shap
     rows = start_m + tl.arange(0, BLOCK_M)
     ends, first = walk_of_keys(start_m, own, tensors, shape, CONFIG)
 
-    q_tile = to_nearest(load_tile(q, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, CONFIG, True), CONFIG)
-    dout_tile = load_tile(dout, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, CONFIG.values, True)
-    out_tile = load_tile(out, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, CONFIG.values, True)
-    statistics = batch * shape.stats_b + head * shape.stats_h + first_q + rows
-    there = (rows < seqlen_q) | CONFIG.whole
-    delta = tl.sum(out_tile[0].to(tl.float32) * dout_tile[0].to(tl.float32), 1)
-    if CONFIG.values.block_d2 > 0:
-        delta += tl.sum(out_tile[1].to(tl.float32) * dout_tile[1].to(tl.float32), 1)
-    if tensors.dlse is not None:
-        delta -= tl.load(tensors.dlse + statistics, mask=there, other=0.0)
-    tl.store(delta_ptr + statistics, delta, mask=there)
-    lse = load_logsumexp(lse_ptr + statistics, there)
-    queries = (q_tile, to_nearest(dout_tile, CONFIG), lse, delta)
-    sums = zero_panels(BLOCK_M, CONFIG)
+    queries, sums = (), ()
+    for AT in tl.static_range(CONFIG.together):
+        at = batch + AT
+        q_tile = to_nearest(load_tile(q, at, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, CONFIG, True), CONFIG)
+        dout_tile = load_tile(dout, at, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, CONFIG.values, True)
+        out_tile = load_tile(out, at, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, CONFIG.values, True)
+        statistics = at * shape.stats_b + head * shape.stats_h + first_q + rows
+        there = (rows < seqlen_q) | CONFIG.whole
+        delta = tl.sum(out_tile[0].to(tl.float32) * dout_tile[0].to(tl.float32), 1)
+        if CONFIG.values.block_d2 > 0:
+            delta += tl.sum(out_tile[1].to(tl.float32) * dout_tile[1].to(tl.float32), 1)
+        if tensors.dlse is not None:
+            delta -= tl.load(tensors.dlse + statistics, mask=there, other=0.0)
+        tl.store(delta_ptr + statistics, delta, mask=there)
+        lse = load_logsumexp(lse_ptr + statistics, there)
+        queries += ((q_tile, to_nearest(dout_tile, CONFIG), lse, delta),)
+        sums += (zero_panels(BLOCK_M, CONFIG),)
     walk = (first, start_m, own)
     for PART in tl.static_range(3):
         if CONFIG.tail if PART == 2 else not CONFIG.one_loop and (PART == 1 or CONFIG.has_left or CONFIG.spans):
             sums = _dq_of_keys(sums, ends[PART], ends[PART + 1], walk, queries, k, v, tensors, shape, CONFIG, PART != 1)
-    values = (sums[0] * shape.scale, sums[1] * shape.scale)
-    store_tile(dq, batch, head, first_q, start_m, seqlen_q, values, BLOCK_M, CONFIG, CONFIG)
+    for AT in tl.static_range(CONFIG.together):
+        values = (sums[AT][0] * shape.scale, sums[AT][1] * shape.scale)
+        store_tile(dq, batch + AT, head, first_q, start_m, seqlen_q, values, BLOCK_M, CONFIG, CONFIG)
 
 
 @triton.jit
-def _dkdv_of_queries(sums, dv_sum, lo, hi, walk, tiles, queries, tensors, shape,
-                     CONFIG: tl.constexpr, MASKED: tl.constexpr):  # fmt: skip
+def _dkdv_of_queries(sums, lo, hi, walk, tiles, queries, tensors, shape, CONFIG: tl.constexpr, MASKED: tl.constexpr):
     """Add the contribution of rows lo .. hi of a group's heads to dk and dv; of listed blocks, their rows are counted.
 
-    walk: where its list begins, the first key, and the batch, the key head and the bounds of the sequence.
+    walk: where its list begins, the first key, and the first batch, the key head and the bounds of the sequence.
+    sums and tiles: dk and dv, k and v of each batch of the program.
     """
     BLOCK_M: tl.constexpr = CONFIG.block_m
     first, start_n, own = walk
     batch, head_k, bounds = own
-    k_tile, v_tile = tiles
     q, dout, lse_ptr, delta_ptr = queries
     EXACT: tl.constexpr = tl.float32 == q.base.dtype.element_ty
     keys = start_n + tl.arange(0, CONFIG.block_n)
@@ -121,24 +129,29 @@ def _dkdv_of_queries(sums, dv_sum, lo, hi, walk, tiles, queries, tensors, shape,
             start = lo + (step % steps if CONFIG.grouped else step) * BLOCK_M
         rows = start + tl.arange(0, BLOCK_M)
         of_head = (batch, head, bounds)
-        q_tile = load_tile(q, batch, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, CONFIG, True)
-        scores, bend = capped(product_of_panels(k_tile, q_tile, CONFIG), shape, CONFIG)
         added = load_mask(rows[None, :], keys[:, None], of_head, tensors, CONFIG) if CONFIG.mask == "additive" else 0.0
-        scores = masked(scores, added, rows[None, :], keys[:, None], of_head, tensors, shape, CONFIG, MASKED)
-        statistics = batch * shape.stats_b + head * shape.stats_h + first_q + rows
-        lse = load_logsumexp(lse_ptr + statistics, (rows < seqlen_q) | CONFIG.whole)
-        p = probabilities(scores, shape.factor, lse, True, 0, False, EXACT)
-        dout_tile = load_tile(dout, batch, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, CONFIG.values, True)
-        p_kept = kept(p, start, start_n, of_head, tensors, shape, CONFIG, True)
-        dv_sum = add_to_panels(dv_sum, p_kept, dout_tile, CONFIG.values)
-        dp = product_of_panels(v_tile, dout_tile, CONFIG.values)
-        dp = kept(dp, start, start_n, of_head, tensors, shape, CONFIG, True)
-        delta = tl.load(delta_ptr + statistics, mask=(rows < seqlen_q) | CONFIG.whole, other=0.0)
-        ds = p * (dp - delta[None, :])
-        if CONFIG.softcap != "":
-            ds = ds * (1.0 - bend * bend)
-        sums = add_to_panels(sums, ds, q_tile, CONFIG)
-    return sums, dv_sum
+        for AT in tl.static_range(CONFIG.together):
+            k_tile, v_tile = tiles[AT]
+            dk_sum, dv_sum = sums[0]
+            at = batch + AT
+            each = (at, head, bounds)
+            q_tile = load_tile(q, at, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, CONFIG, True)
+            scores, bend = capped(product_of_panels(k_tile, q_tile, CONFIG), shape, CONFIG)
+            scores = masked(scores, added, rows[None, :], keys[:, None], each, tensors, shape, CONFIG, MASKED)
+            statistics = at * shape.stats_b + head * shape.stats_h + first_q + rows
+            lse = load_logsumexp(lse_ptr + statistics, (rows < seqlen_q) | CONFIG.whole)
+            p = probabilities(scores, shape.factor, lse, True, 0, False, EXACT)
+            dout_tile = load_tile(dout, at, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, CONFIG.values, True)
+            p_kept = kept(p, start, start_n, each, tensors, shape, CONFIG, True)
+            dv_sum = add_to_panels(dv_sum, p_kept, dout_tile, CONFIG.values)
+            dp = product_of_panels(v_tile, dout_tile, CONFIG.values)
+            dp = kept(dp, start, start_n, each, tensors, shape, CONFIG, True)
+            delta = tl.load(delta_ptr + statistics, mask=(rows < seqlen_q) | CONFIG.whole, other=0.0)
+            ds = p * (dp - delta[None, :])
+            if CONFIG.softcap != "":
+                ds = ds * (1.0 - bend * bend)
+            sums = sums[1:] + ((add_to_panels(dk_sum, ds, q_tile, CONFIG), dv_sum),)
+    return sums
 
 
 @triton.jit
@@ -146,7 +159,9 @@ def features_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, sha
     """Compute dk and dv of a tile of keys, summed over its query heads; a program a tile, key head and batch."""
     BLOCK_M: tl.constexpr = CONFIG.block_m
     BLOCK_N: tl.constexpr = CONFIG.block_n
-    start_n, head_k, batch = place(shape.seqlen_k, shape.num_heads // shape.group, BLOCK_N, not CONFIG.has_right)
+    start_n, head_k, batch = place(
+        shape.seqlen_k, shape.num_heads // shape.group, BLOCK_N, not CONFIG.has_right, CONFIG
+    )
     own = (batch, head_k, sequence(tensors, shape, batch))
     _, first_k, seqlen_q, seqlen_k = own[2]
     if start_n >= seqlen_k:
@@ -181,23 +196,24 @@ def features_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, sha
     if CONFIG.one_loop:
         full_hi = lo
 
-    k_tile = to_nearest(load_tile(k, batch, head_k, first_k, start_n, seqlen_k, BLOCK_N, CONFIG, CONFIG, True), CONFIG)
-    v_tile = to_nearest(
-        load_tile(v, batch, head_k, first_k, start_n, seqlen_k, BLOCK_N, CONFIG, CONFIG.values, True), CONFIG
-    )
-    sums = zero_panels(BLOCK_N, CONFIG)
-    dv_sum = zero_panels(BLOCK_N, CONFIG.values)
-    walk, tiles, queries = (first, start_n, own), (k_tile, v_tile), (q, dout, lse_ptr, delta_ptr)
+    tiles, sums = (), ()
+    for AT in tl.static_range(CONFIG.together):
+        k_tile = load_tile(k, batch + AT, head_k, first_k, start_n, seqlen_k, BLOCK_N, CONFIG, CONFIG, True)
+        v_tile = load_tile(v, batch + AT, head_k, first_k, start_n, seqlen_k, BLOCK_N, CONFIG, CONFIG.values, True)
+        tiles += ((to_nearest(k_tile, CONFIG), to_nearest(v_tile, CONFIG)),)
+        sums += ((zero_panels(BLOCK_N, CONFIG), zero_panels(BLOCK_N, CONFIG.values)),)
+    walk, queries = (first, start_n, own), (q, dout, lse_ptr, delta_ptr)
     ends = (lo, full_lo, full_hi, hi)
     HAS_LAST: tl.constexpr = CONFIG.has_left or CONFIG.spans or CONFIG.one_loop
     for PART in tl.static_range(3):
         if HAS_LAST if PART == 2 else not CONFIG.one_loop and (PART == 1 or CONFIG.has_right):
-            sums, dv_sum = _dkdv_of_queries(
-                sums, dv_sum, ends[PART], ends[PART + 1], walk, tiles, queries, tensors, shape, CONFIG, PART != 1
-            )
-    values = (sums[0] * shape.scale, sums[1] * shape.scale)
-    store_tile(dk, batch, head_k, first_k, start_n, seqlen_k, values, BLOCK_N, CONFIG, CONFIG)
-    store_tile(dv, batch, head_k, first_k, start_n, seqlen_k, dv_sum, BLOCK_N, CONFIG, CONFIG.values)
+            lo, hi = ends[PART], ends[PART + 1]
+            sums = _dkdv_of_queries(sums, lo, hi, walk, tiles, queries, tensors, shape, CONFIG, PART != 1)
+    for AT in tl.static_range(CONFIG.together):
+        dk_sum, dv_sum = sums[AT]
+        values = (dk_sum[0] * shape.scale, dk_sum[1] * shape.scale)
+        store_tile(dk, batch + AT, head_k, first_k, start_n, seqlen_k, values, BLOCK_N, CONFIG, CONFIG)
+        store_tile(dv, batch + AT, head_k, first_k, start_n, seqlen_k, dv_sum, BLOCK_N, CONFIG, CONFIG.values)
 
 
 @triton.jit
