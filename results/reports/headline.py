@@ -172,13 +172,12 @@ def cells(shipped: Shipped, row: Means, corner: str = "") -> tuple[str, ...]:
 def feature_means(shipped: Shipped) -> str:
     """Return the means of each feature over its fastest correct rival, from all shipped runs of sweep `features`."""
     ran = [folder.run_id for folder in shipped.folders if folder.run().sweep.get("name") == "features"]
-    found = shipped.ratios(ran, "rivals", "ours")
+    found = [(shape_of(ratio.case), ratio) for ratio in shipped.ratios(ran, "rivals", "ours")]
     rows = []
     for domain in FEATURE_DOMAINS:
-        of_domain = [ratio for ratio in found if (shape := shape_of(ratio.case)) and shape.domain == domain]
-        if of_domain:
-            rows.append((f"{domain} ({len({ratio.case for ratio in of_domain})} shapes)", *[*_spans(of_domain)][:2]))
-    return markdown_table(("feature", "forward", "backward"), rows)
+        of_domain = [ratio for shape, ratio in found if shape and shape.domain == domain]
+        rows.append((domain, str(len({ratio.case for ratio in of_domain})), *[*_spans(of_domain)][:2]))
+    return markdown_table(("feature", "shapes", "forward", "backward"), rows)
 
 
 def of_report(shipped: Shipped) -> str:
