@@ -47,12 +47,15 @@ def _dq_of_keys(sums, lo, hi, walk, queries, k, v, tensors, shape, CONFIG: tl.co
         for at in tl.range(lo, hi, BLOCK_N):
             start = key_at(at, first, tensors, CONFIG)
             keys = start + tl.arange(0, BLOCK_N)
-            added = load_mask(rows[:, None], keys[None, :], own, tensors, CONFIG) if CONFIG.mask == "additive" else 0.0
             for AT in tl.static_range(CONFIG.together):
                 q_tile, dout_tile, lse, delta = queries[AT]
                 each = (own[0] + AT, own[1], own[2])
                 k_tile = load_keys(k, head_k, start, each, tensors, CONFIG, CONFIG, MASKED)
                 scores, bend = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
+                if AT == 0:  # all batches of a program share a mask
+                    added = 0.0
+                    if CONFIG.mask == "additive":
+                        added = load_mask(rows[:, None], keys[None, :], own, tensors, CONFIG)
                 scores = masked(scores, added, rows[:, None], keys[None, :], each, tensors, shape, CONFIG, MASKED)
                 p = probabilities(scores, shape.factor, lse, True, 1, False, EXACT)
                 v_tile = load_keys(v, head_k, start, each, tensors, CONFIG, CONFIG.values, MASKED)
@@ -128,8 +131,6 @@ def _dkdv_of_queries(sums, lo, hi, walk, tiles, queries, tensors, shape, CONFIG:
             head = head_k * shape.group + step // steps if CONFIG.grouped else head_k
             start = lo + (step % steps if CONFIG.grouped else step) * BLOCK_M
         rows = start + tl.arange(0, BLOCK_M)
-        of_head = (batch, head, bounds)
-        added = load_mask(rows[None, :], keys[:, None], of_head, tensors, CONFIG) if CONFIG.mask == "additive" else 0.0
         for AT in tl.static_range(CONFIG.together):
             k_tile, v_tile = tiles[AT]
             dk_sum, dv_sum = sums[0]
@@ -137,6 +138,10 @@ def _dkdv_of_queries(sums, lo, hi, walk, tiles, queries, tensors, shape, CONFIG:
             each = (at, head, bounds)
             q_tile = load_tile(q, at, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, CONFIG, True)
             scores, bend = capped(product_of_panels(k_tile, q_tile, CONFIG), shape, CONFIG)
+            if AT == 0:
+                added = 0.0
+                if CONFIG.mask == "additive":
+                    added = load_mask(rows[None, :], keys[:, None], each, tensors, CONFIG)
             scores = masked(scores, added, rows[None, :], keys[:, None], each, tensors, shape, CONFIG, MASKED)
             statistics = at * shape.stats_b + head * shape.stats_h + first_q + rows
             lse = load_logsumexp(lse_ptr + statistics, (rows < seqlen_q) | CONFIG.whole)

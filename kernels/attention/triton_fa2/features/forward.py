@@ -151,11 +151,14 @@ def _fold(states, lo, hi, walk, q_tiles, k, v, tensors, shape, CONFIG: tl.conste
         for at in tl.range(lo, hi, BLOCK_N):
             start = key_at(at, first, tensors, CONFIG)
             keys = start + tl.arange(0, BLOCK_N)
-            added = load_mask(rows[:, None], keys[None, :], own, tensors, CONFIG) if CONFIG.mask == "additive" else 0.0
             for AT in tl.static_range(CONFIG.together):
                 acc, row_sum, row_max = states[0]
                 each = (own[0] + AT, own[1], own[2])
                 k_tile = load_keys(k, head_k, start, each, tensors, CONFIG, CONFIG, MASKED)
+                if AT == 0:  # all batches of a program share a mask
+                    added = 0.0
+                    if CONFIG.mask == "additive":
+                        added = load_mask(rows[:, None], keys[None, :], own, tensors, CONFIG)
                 scores, _ = capped(product_of_panels(q_tiles[AT], k_tile, CONFIG), shape, CONFIG)
                 scores = masked(scores, added, rows[:, None], keys[None, :], each, tensors, shape, CONFIG, MASKED)
                 p, alpha, row_sum, row_max = weigh(scores, row_sum, row_max, shape.factor, True)
