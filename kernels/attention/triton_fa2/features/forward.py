@@ -206,7 +206,9 @@ def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, CONFIG: tl.co
         some = row_sum != 0.0
         row_sum = tl.where(some, row_sum, 1.0)
         row_max = tl.where(some, row_max, 0.0)
-        total = sum_of_rounded(row_sum, row_max, shape.factor, v.base.dtype.element_ty) if CONFIG.scale_last else row_sum
+        total = row_sum
+        if CONFIG.scale_last:
+            total = sum_of_rounded(row_sum, row_max, shape.factor, v.base.dtype.element_ty)
         inverse = 1.0 / total
         values = (acc[0] * inverse[:, None], acc[1] * inverse[:, None])
         store_tile(out, batch + AT, head, first_q, start_m, seqlen_q, values, BLOCK_M, CONFIG, CONFIG.values)
