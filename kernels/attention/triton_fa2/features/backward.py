@@ -70,9 +70,13 @@ def _dq_of_keys(sums, lo, hi, walk, queries, k, v, tensors, shape, CONFIG: tl.co
 
 @triton.jit
 def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shape, CONFIG: tl.constexpr):
-    """Compute dq of a tile of query rows, and their delta = rowsum(dout * out) - dlse; a program a tile and head."""
+    """Compute dq of a tile of query rows and their delta = rowsum(dout * out) - dlse.
+
+    A program has a tile and a head of one batch, or of several that share an added mask.
+    """
     BLOCK_M: tl.constexpr = CONFIG.block_m
-    start_m, head, batch = place(shape.seqlen_q, shape.num_heads, BLOCK_M, True, CONFIG)
+    start_m, head, batch = place(shape.seqlen_q, shape.num_heads, BLOCK_M, True)
+    batch *= CONFIG.together
     own = (batch, head, sequence(tensors, shape, batch))
     first_q, _, seqlen_q, _ = own[2]
     if start_m >= seqlen_q:
@@ -107,15 +111,16 @@ def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shap
 
 
 @triton.jit
-def _dkdv_of_queries(sums, lo, hi, walk, tiles, queries, tensors, shape, CONFIG: tl.constexpr, MASKED: tl.constexpr):
+def _dkdv_of_queries(sums, dv_sum, lo, hi, walk, tiles, queries, tensors, shape,
+                     CONFIG: tl.constexpr, MASKED: tl.constexpr):  # fmt: skip
     """Add the contribution of rows lo .. hi of a group's heads to dk and dv; of listed blocks, their rows are counted.
 
-    walk: where its list begins, the first key, and the first batch, the key head and the bounds of the sequence.
-    sums and tiles: dk and dv, k and v of each batch of the program.
+    walk: where its list begins, the first key, and the batch, the key head and the bounds of the sequence.
     """
     BLOCK_M: tl.constexpr = CONFIG.block_m
     first, start_n, own = walk
     batch, head_k, bounds = own
+    k_tile, v_tile = tiles
     q, dout, lse_ptr, delta_ptr = queries
     EXACT: tl.constexpr = tl.float32 == q.base.dtype.element_ty
     keys = start_n + tl.arange(0, CONFIG.block_n)
@@ -131,32 +136,25 @@ def _dkdv_of_queries(sums, lo, hi, walk, tiles, queries, tensors, shape, CONFIG:
             head = head_k * shape.group + step // steps if CONFIG.grouped else head_k
             start = lo + (step % steps if CONFIG.grouped else step) * BLOCK_M
         rows = start + tl.arange(0, BLOCK_M)
-        for AT in tl.static_range(CONFIG.together):
-            k_tile, v_tile = tiles[AT]
-            dk_sum, dv_sum = sums[0]
-            at = batch + AT
-            each = (at, head, bounds)
-            q_tile = load_tile(q, at, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, CONFIG, True)
-            scores, bend = capped(product_of_panels(k_tile, q_tile, CONFIG), shape, CONFIG)
-            if AT == 0:
-                added = 0.0
-                if CONFIG.mask == "additive":
-                    added = load_mask(rows[None, :], keys[:, None], each, tensors, CONFIG)
-            scores = masked(scores, added, rows[None, :], keys[:, None], each, tensors, shape, CONFIG, MASKED)
-            statistics = at * shape.stats_b + head * shape.stats_h + first_q + rows
-            lse = load_logsumexp(lse_ptr + statistics, (rows < seqlen_q) | CONFIG.whole)
-            p = probabilities(scores, shape.factor, lse, True, 0, False, EXACT)
-            dout_tile = load_tile(dout, at, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, CONFIG.values, True)
-            p_kept = kept(p, start, start_n, each, tensors, shape, CONFIG, True)
-            dv_sum = add_to_panels(dv_sum, p_kept, dout_tile, CONFIG.values)
-            dp = product_of_panels(v_tile, dout_tile, CONFIG.values)
-            dp = kept(dp, start, start_n, each, tensors, shape, CONFIG, True)
-            delta = tl.load(delta_ptr + statistics, mask=(rows < seqlen_q) | CONFIG.whole, other=0.0)
-            ds = p * (dp - delta[None, :])
-            if CONFIG.softcap != "":
-                ds = ds * (1.0 - bend * bend)
-            sums = sums[1:] + ((add_to_panels(dk_sum, ds, q_tile, CONFIG), dv_sum),)
-    return sums
+        of_head = (batch, head, bounds)
+        q_tile = load_tile(q, batch, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, CONFIG, True)
+        scores, bend = capped(product_of_panels(k_tile, q_tile, CONFIG), shape, CONFIG)
+        added = load_mask(rows[None, :], keys[:, None], of_head, tensors, CONFIG) if CONFIG.mask == "additive" else 0.0
+        scores = masked(scores, added, rows[None, :], keys[:, None], of_head, tensors, shape, CONFIG, MASKED)
+        statistics = batch * shape.stats_b + head * shape.stats_h + first_q + rows
+        lse = load_logsumexp(lse_ptr + statistics, (rows < seqlen_q) | CONFIG.whole)
+        p = probabilities(scores, shape.factor, lse, True, 0, False, EXACT)
+        dout_tile = load_tile(dout, batch, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, CONFIG.values, True)
+        p_kept = kept(p, start, start_n, of_head, tensors, shape, CONFIG, True)
+        dv_sum = add_to_panels(dv_sum, p_kept, dout_tile, CONFIG.values)
+        dp = product_of_panels(v_tile, dout_tile, CONFIG.values)
+        dp = kept(dp, start, start_n, of_head, tensors, shape, CONFIG, True)
+        delta = tl.load(delta_ptr + statistics, mask=(rows < seqlen_q) | CONFIG.whole, other=0.0)
+        ds = p * (dp - delta[None, :])
+        if CONFIG.softcap != "":
+            ds = ds * (1.0 - bend * bend)
+        sums = add_to_panels(sums, ds, q_tile, CONFIG)
+    return sums, dv_sum
 
 
 @triton.jit
@@ -164,9 +162,7 @@ def features_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, sha
     """Compute dk and dv of a tile of keys, summed over its query heads; a program a tile, key head and batch."""
     BLOCK_M: tl.constexpr = CONFIG.block_m
     BLOCK_N: tl.constexpr = CONFIG.block_n
-    start_n, head_k, batch = place(
-        shape.seqlen_k, shape.num_heads // shape.group, BLOCK_N, not CONFIG.has_right, CONFIG
-    )
+    start_n, head_k, batch = place(shape.seqlen_k, shape.num_heads // shape.group, BLOCK_N, not CONFIG.has_right)
     own = (batch, head_k, sequence(tensors, shape, batch))
     _, first_k, seqlen_q, seqlen_k = own[2]
     if start_n >= seqlen_k:
@@ -201,24 +197,23 @@ def features_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, sha
     if CONFIG.one_loop:
         full_hi = lo
 
-    tiles, sums = (), ()
-    for AT in tl.static_range(CONFIG.together):
-        k_tile = load_tile(k, batch + AT, head_k, first_k, start_n, seqlen_k, BLOCK_N, CONFIG, CONFIG, True)
-        v_tile = load_tile(v, batch + AT, head_k, first_k, start_n, seqlen_k, BLOCK_N, CONFIG, CONFIG.values, True)
-        tiles += ((to_nearest(k_tile, CONFIG), to_nearest(v_tile, CONFIG)),)
-        sums += ((zero_panels(BLOCK_N, CONFIG), zero_panels(BLOCK_N, CONFIG.values)),)
-    walk, queries = (first, start_n, own), (q, dout, lse_ptr, delta_ptr)
+    k_tile = to_nearest(load_tile(k, batch, head_k, first_k, start_n, seqlen_k, BLOCK_N, CONFIG, CONFIG, True), CONFIG)
+    v_tile = to_nearest(
+        load_tile(v, batch, head_k, first_k, start_n, seqlen_k, BLOCK_N, CONFIG, CONFIG.values, True), CONFIG
+    )
+    sums = zero_panels(BLOCK_N, CONFIG)
+    dv_sum = zero_panels(BLOCK_N, CONFIG.values)
+    walk, tiles, queries = (first, start_n, own), (k_tile, v_tile), (q, dout, lse_ptr, delta_ptr)
     ends = (lo, full_lo, full_hi, hi)
     HAS_LAST: tl.constexpr = CONFIG.has_left or CONFIG.spans or CONFIG.one_loop
     for PART in tl.static_range(3):
         if HAS_LAST if PART == 2 else not CONFIG.one_loop and (PART == 1 or CONFIG.has_right):
-            lo, hi = ends[PART], ends[PART + 1]
-            sums = _dkdv_of_queries(sums, lo, hi, walk, tiles, queries, tensors, shape, CONFIG, PART != 1)
-    for AT in tl.static_range(CONFIG.together):
-        dk_sum, dv_sum = sums[AT]
-        values = (dk_sum[0] * shape.scale, dk_sum[1] * shape.scale)
-        store_tile(dk, batch + AT, head_k, first_k, start_n, seqlen_k, values, BLOCK_N, CONFIG, CONFIG)
-        store_tile(dv, batch + AT, head_k, first_k, start_n, seqlen_k, dv_sum, BLOCK_N, CONFIG, CONFIG.values)
+            sums, dv_sum = _dkdv_of_queries(
+                sums, dv_sum, ends[PART], ends[PART + 1], walk, tiles, queries, tensors, shape, CONFIG, PART != 1
+            )
+    values = (sums[0] * shape.scale, sums[1] * shape.scale)
+    store_tile(dk, batch, head_k, first_k, start_n, seqlen_k, values, BLOCK_N, CONFIG, CONFIG)
+    store_tile(dv, batch, head_k, first_k, start_n, seqlen_k, dv_sum, BLOCK_N, CONFIG, CONFIG.values)
 
 
 @triton.jit

@@ -163,12 +163,13 @@ class FeatureCall:
         of_keys = walk == "dkdv"
         length, heads = (shape.seqlen_k, k.shape[1]) if of_keys else (shape.seqlen_q, q.shape[1])
         for tile in self._tiles(walk, (q, v), shape, config):
-            grid = (-(-length // (tile.block_n if of_keys else tile.block_m)) * heads * batches // tile.batches,)
+            grid = (-(-length // (tile.block_n if of_keys else tile.block_m)) * heads * (batches // tile.batches),)
             if walk == "dmask":
                 sums = statistics[0]
                 tiles_k = -(-shape.seqlen_k // tile.block_n)
                 grid = (-(-shape.seqlen_q // tile.block_m) * tiles_k * sums.lines * sums.parts,)
-            if config.blocks % max(tile.block_m, tile.block_n) or batches % tile.batches:
+            alone = batches % tile.batches or self.bounds is not None or tensors.mask_b  # no batches share a mask
+            if config.blocks % max(tile.block_m, tile.block_n) or (tile.batches > 1 and alone):
                 continue
             constants = Constants(self._in_tiles(replace(config, unit=unit), shape, tile))
             options = {"num_warps": tile.num_warps, "num_stages": tile.num_stages}
@@ -202,8 +203,9 @@ class FeatureCall:
         rows, keys = (config.blocks or size for size in (tile.block_m, tile.block_n))
         whole = not (fixed or shape.seqlen_q % rows or shape.seqlen_k % keys)
         tail = config.one_loop or config.spans or config.has_right or not whole
-        together = tile.batches
-        return replace(config, block_m=tile.block_m, block_n=tile.block_n, whole=whole, tail=tail, together=together)
+        return replace(
+            config, block_m=tile.block_m, block_n=tile.block_n, together=tile.batches, whole=whole, tail=tail
+        )
 
     @cached_property
     def _tensors(self) -> FeatureTensors:

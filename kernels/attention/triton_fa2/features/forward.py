@@ -137,13 +137,13 @@ def key_at(at, first, tensors, CONFIG: tl.constexpr):
 
 
 @triton.jit
-def _fold(states, lo, hi, walk, q_tiles, k, v, tensors, shape, CONFIG: tl.constexpr, MASKED: tl.constexpr):
+def _fold(state, lo, hi, walk, q_tile, k, v, tensors, shape, CONFIG: tl.constexpr, MASKED: tl.constexpr):
     """Fold the keys of a part of a walk into the output, sum and maximum of each row, as forward.fold_keys.
 
-    walk: where its list begins, the first row, and the first batch, the query head and the bounds of the sequence.
-    states and q_tiles: of each batch of the program.
+    walk: where its list begins, the first row, and the batch, the query head and the bounds of the sequence.
     """
     BLOCK_N: tl.constexpr = CONFIG.block_n
+    acc, row_sum, row_max = state
     first, start_m, own = walk
     rows = start_m + tl.arange(0, CONFIG.block_m)
     head_k = own[1] // shape.group
@@ -151,30 +151,23 @@ def _fold(states, lo, hi, walk, q_tiles, k, v, tensors, shape, CONFIG: tl.conste
         for at in tl.range(lo, hi, BLOCK_N):
             start = key_at(at, first, tensors, CONFIG)
             keys = start + tl.arange(0, BLOCK_N)
-            for AT in tl.static_range(CONFIG.together):
-                acc, row_sum, row_max = states[0]
-                each = (own[0] + AT, own[1], own[2])
-                k_tile = load_keys(k, head_k, start, each, tensors, CONFIG, CONFIG, MASKED)
-                if AT == 0:  # all batches of a program share a mask
-                    added = 0.0
-                    if CONFIG.mask == "additive":
-                        added = load_mask(rows[:, None], keys[None, :], own, tensors, CONFIG)
-                scores, _ = capped(product_of_panels(q_tiles[AT], k_tile, CONFIG), shape, CONFIG)
-                scores = masked(scores, added, rows[:, None], keys[None, :], each, tensors, shape, CONFIG, MASKED)
-                p, alpha, row_sum, row_max = weigh(scores, row_sum, row_max, shape.factor, True)
-                v_tile = load_keys(v, head_k, start, each, tensors, CONFIG, CONFIG.values, MASKED)
-                p = kept(p, start_m, start, each, tensors, shape, CONFIG, False)
-                scaled = (acc[0] * alpha[:, None], acc[1] * alpha[:, None])
-                acc = add_to_panels(scaled, p, v_tile, CONFIG.values)
-                states = states[1:] + ((acc, row_sum, row_max),)
-    return states
+            k_tile = load_keys(k, head_k, start, own, tensors, CONFIG, CONFIG, MASKED)
+            added = load_mask(rows[:, None], keys[None, :], own, tensors, CONFIG) if CONFIG.mask == "additive" else 0.0
+            scores, _ = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
+            scores = masked(scores, added, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, MASKED)
+            p, alpha, row_sum, row_max = weigh(scores, row_sum, row_max, shape.factor, True)
+            v_tile = load_keys(v, head_k, start, own, tensors, CONFIG, CONFIG.values, MASKED)
+            p = kept(p, start_m, start, own, tensors, shape, CONFIG, False)
+            scaled = (acc[0] * alpha[:, None], acc[1] * alpha[:, None])
+            acc = add_to_panels(scaled, p, v_tile, CONFIG.values)
+    return acc, row_sum, row_max
 
 
 @triton.jit
 def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, CONFIG: tl.constexpr):
-    """Compute output and base-2 logsumexp of a tile of query rows; a program a tile, head and batch or some batches."""
+    """Compute output and base-2 logsumexp of a tile of query rows; a program a tile, head and batch."""
     BLOCK_M: tl.constexpr = CONFIG.block_m
-    start_m, head, batch = place(shape.seqlen_q, shape.num_heads, BLOCK_M, True, CONFIG)
+    start_m, head, batch = place(shape.seqlen_q, shape.num_heads, BLOCK_M, True)
     own = (batch, head, sequence(tensors, shape, batch))
     first_q, _, seqlen_q, _ = own[2]
     if start_m >= seqlen_q:
@@ -182,36 +175,29 @@ def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, CONFIG: tl.co
     rows = start_m + tl.arange(0, BLOCK_M)
     ends, first = walk_of_keys(start_m, own, tensors, shape, CONFIG)
 
+    q_tile = to_nearest(load_tile(q, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, CONFIG, True), CONFIG)
     row_sum = tl.zeros([BLOCK_M], dtype=tl.float32)
     row_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
     if tensors.sinks is not None:  # a key without a value, seen first
         sink = tl.load(tensors.sinks + head).to(tl.float32) / (_LN_2 * shape.factor)
         row_max = tl.zeros([BLOCK_M], dtype=tl.float32) + sink
         row_sum = tl.where(row_max == float("-inf"), 0.0, 1.0)
-    states, q_tiles = (), ()
-    for AT in tl.static_range(CONFIG.together):
-        q_tile = load_tile(q, batch + AT, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, CONFIG, True)
-        q_tiles += (to_nearest(q_tile, CONFIG),)
-        states += ((zero_panels(BLOCK_M, CONFIG.values), row_sum, row_max),)
+    state = (zero_panels(BLOCK_M, CONFIG.values), row_sum, row_max)
     walk = (first, start_m, own)
     for PART in tl.static_range(3):
         if CONFIG.tail if PART == 2 else not CONFIG.one_loop and (PART == 1 or CONFIG.has_left or CONFIG.spans):
-            states = _fold(states, ends[PART], ends[PART + 1], walk, q_tiles, k, v, tensors, shape, CONFIG, PART != 1)
+            state = _fold(state, ends[PART], ends[PART + 1], walk, q_tile, k, v, tensors, shape, CONFIG, PART != 1)
+    acc, row_sum, row_max = state
 
-    for AT in tl.static_range(CONFIG.together):
-        acc, row_sum, row_max = states[AT]
-        if tensors.max_logits is not None:
-            largest = tl.max(tl.where(rows < seqlen_q, row_max, float("-inf")), 0)
-            tl.atomic_max(tensors.max_logits + head, largest * shape.factor * _LN_2)
-        some = row_sum != 0.0
-        row_sum = tl.where(some, row_sum, 1.0)
-        row_max = tl.where(some, row_max, 0.0)
-        total = row_sum
-        if CONFIG.scale_last:
-            total = sum_of_rounded(row_sum, row_max, shape.factor, v.base.dtype.element_ty)
-        inverse = 1.0 / total
-        values = (acc[0] * inverse[:, None], acc[1] * inverse[:, None])
-        store_tile(out, batch + AT, head, first_q, start_m, seqlen_q, values, BLOCK_M, CONFIG, CONFIG.values)
-        statistics = lse_ptr + (batch + AT) * shape.stats_b + head * shape.stats_h + first_q + rows
-        there = (rows < seqlen_q) | CONFIG.whole
-        store_logsumexp(statistics, scaled_maximum(row_max, shape.factor), row_sum, some, there)
+    if tensors.max_logits is not None:
+        largest = tl.max(tl.where(rows < seqlen_q, row_max, float("-inf")), 0)
+        tl.atomic_max(tensors.max_logits + head, largest * shape.factor * _LN_2)
+    some = row_sum != 0.0
+    row_sum = tl.where(some, row_sum, 1.0)
+    row_max = tl.where(some, row_max, 0.0)
+    total = sum_of_rounded(row_sum, row_max, shape.factor, v.base.dtype.element_ty) if CONFIG.scale_last else row_sum
+    inverse = 1.0 / total
+    values = (acc[0] * inverse[:, None], acc[1] * inverse[:, None])
+    store_tile(out, batch, head, first_q, start_m, seqlen_q, values, BLOCK_M, CONFIG, CONFIG.values)
+    statistics = lse_ptr + batch * shape.stats_b + head * shape.stats_h + first_q + rows
+    store_logsumexp(statistics, scaled_maximum(row_max, shape.factor), row_sum, some, (rows < seqlen_q) | CONFIG.whole)

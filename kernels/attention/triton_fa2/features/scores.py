@@ -16,14 +16,14 @@ _LOG2_E = tl.constexpr(LOG2_E)
 
 
 @triton.jit
-def place(seqlen, heads, TILE: tl.constexpr, LAST_FIRST: tl.constexpr, CONFIG: tl.constexpr):
-    """Return a program's first row, head and first batch; programs count the tiles of a head first."""
+def place(seqlen, heads, TILE: tl.constexpr, LAST_FIRST: tl.constexpr):
+    """Return a program's first row, head and batch; programs count the tiles of a head first."""
     tiles = tl.cdiv(seqlen, TILE)
     tile = tl.program_id(0) % tiles
     if LAST_FIRST:
         tile = tiles - 1 - tile
     rest = tl.program_id(0) // tiles
-    return tile * TILE, tl.cast(rest % heads, tl.int64), tl.cast(rest // heads, tl.int64) * CONFIG.together
+    return tile * TILE, tl.cast(rest % heads, tl.int64), tl.cast(rest // heads, tl.int64)
 
 
 @triton.jit

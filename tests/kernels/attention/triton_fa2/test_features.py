@@ -45,6 +45,17 @@ def test_outputs_and_gradients_are_as_near_float64_as_the_definition(case, devic
     assert worst <= 1, of
 
 
+@pytest.mark.parametrize("case", ["learned mask", "additive mask", "learned mask, whole tiles"])
+def test_batches_share_a_mask_that_is_one_for_all(case, monkeypatch, device):
+    one = tile.Tile(*((64, 64) if CUDA else (16, 16)), 4, 1)
+    monkeypatch.setattr(call, "tiles", lambda name, *of: (*[one._replace(batches=2)] * name.endswith("dq"), one))
+    asked, form = [], call.FeatureCall._in_tiles
+    monkeypatch.setattr(call.FeatureCall, "_in_tiles", lambda *of: asked.append(of[3].batches) or form(*of))
+    worst, of = worst_error(OURS[case], triton_fa2.attention, torch.float16, device)
+    assert worst <= 1, of
+    assert max(asked) == (2 if "learned" in case else 1)
+
+
 def test_every_feature_that_an_implementation_declares_has_a_case():
     tested = {case.feature for case in CASES.values()}
     declared = {name for each in registry.implementations().values() for name in each.features}
