@@ -16,7 +16,7 @@ from results.store.database import Store
 
 WANTS: Mapping[str, str] = {name: words for name, words in CAPABILITIES.items() if name != "paged"}
 NOT_MEASURED = "nobody has measured it"
-COLUMNS = ("gpu", "winner", "next", "ratio", "standing", "cases", "run", "checked")
+COLUMNS = ("gpu", "winner", "next", "ratio", "standing", "mode", "cases", "run", "checked")
 _OF_SIZES: Mapping[str, Callable[[Case], bool]] = {
     "causal": lambda case: bool(case.causal),
     "window": lambda case: bool(case.window_size),
@@ -42,17 +42,18 @@ def able(store: Store, wanted: Collection[str]) -> list[str]:
 def found(store: Store, wanted: tuple[str, ...]) -> pd.DataFrame:
     """Return a row a GPU: the fastest in the cases that have everything, the next, and what was checked there.
 
-    Kernel times count where a GPU has them, else eager ones. Without a case the winner is None.
+    Forward and backward together count where a GPU has them, else the backward, and kernel times before eager ones.
+    Without a case the winner is None.
     """
     texts = tuple(feature.name for feature in FEATURES if feature.capability in wanted)
-    mode = "fwd_bwd" if "backward" in wanted else "fwd"
+    modes = ("fwd_bwd", "bwd") if "backward" in wanted else ("fwd",)
     right = {gpu: checked(entry) for gpu, entry in record().items()}
     rows = []
     for gpu in gpus(store)["gpu"]:
-        slice_ = Filters(gpu=gpu, level="op", mode=mode, features=texts, baseline="torch_naive")
         there = options(store, "timing", gpu=gpu, level="op")["choice"].tolist()
         timings = [timing for timing in ("kernel", "eager") if timing in there]
-        slices = (Filters(**{**vars(slice_), "timing": timing}) for timing in timings)
+        shared: dict[str, Any] = {"gpu": gpu, "level": "op", "features": texts, "baseline": "torch_naive"}
+        slices = (Filters(mode=mode, timing=timing, **shared) for mode in modes for timing in timings)
         of_slices = (
             [each for each in contests(store, one) if has(next(iter(each.values())).measurement.case, wanted)]
             for one in slices
@@ -95,6 +96,7 @@ def _result(cases: list[Any]) -> dict[str, Any]:
         "next": rival and rival.name,
         "ratio": rival and rival.ratio,
         "standing": str(result.standing) if rival else "alone",
+        "mode": next(iter(cases[0].values())).measurement.mode,
         "cases": result.cases,
         "run": ", ".join(sorted({next(iter(each.values())).measurement.run_id for each in cases})),
     }

@@ -23,6 +23,7 @@ from results.files import journal, library
 from results.grouping import grouped
 from results.levels.decode import forms
 from results.levels.model_table import model
+from results.levels.real_shapes import FEATURE_DOMAINS, shape_of
 from results.paths import toml_of
 from results.records import CASE_FIELDS, Case, Measurement, Run, case_to_json
 from results.render import certificates
@@ -166,6 +167,17 @@ def cells(shipped: Shipped, row: Means, corner: str = "") -> tuple[str, ...]:
         *[str(len(row.processes))] * bool(more),
         *_spans(kept),
     )
+
+
+def feature_means(shipped: Shipped) -> str:
+    """Return the means of each feature over its fastest correct rival, from all shipped runs of sweep `features`."""
+    ran = [folder.run_id for folder in shipped.folders if folder.run().sweep.get("name") == "features"]
+    found = [(shape_of(ratio.case), ratio) for ratio in shipped.ratios(ran, "rivals", "ours")]
+    rows = []
+    for domain in FEATURE_DOMAINS:
+        of_domain = [ratio for shape, ratio in found if shape and shape.domain == domain]
+        rows.append((domain, str(len({ratio.case for ratio in of_domain})), *[*_spans(of_domain)][:2]))
+    return markdown_table(("feature", "shapes", "forward", "backward"), rows)
 
 
 def of_report(shipped: Shipped) -> str:
@@ -418,7 +430,7 @@ def _slowed(m: Measurement) -> Measurement:
     return replace(m, samples=tuple(sample * (1 + _PLANTED) for sample in m.samples), **slower)
 
 
-_NAMED = (*(behind, fp8, decode_forms, generation, runs, features), *(findings, reports_filled, same_code))
+_NAMED = (behind, fp8, decode_forms, generation, runs, feature_means, features, findings, reports_filled, same_code)
 TABLES: Mapping[str, Callable[[Shipped], str]] = {table.__name__: table for table in _NAMED} | {
     "certificates": certified,
     "summary": partial(means, corner=("shapes", "ours", "over", "processes"), rows=SUMMARY),

@@ -347,7 +347,7 @@ def test_a_compiled_call_obeys_points_of_captured_calls_alone(user, interpreted,
     write(user, point(FORM))
     assert tiles_of(in_program) == usual != tiles_of(lambda: kernels.attention(q, k, v, causal=True))
     write(user, point(FORM, regime="captured"))
-    assert tiles_of(in_program) == [(64, 16, 4, 2, 0, 0)]
+    assert tiles_of(in_program) == [(64, 16, 4, 2, 0, 0, 1)]
     assert tiles_of(lambda: kernels.attention(q, k, v, causal=True)) == []
     assert kernels.explain(q, k, v, causal=True, compiled=True).startswith(FORM)
     write(user, point(NAIVE, regime="captured"))
@@ -371,7 +371,7 @@ def test_a_form_of_a_rule_decides_the_tile_unless_chip_or_shape_refuse_it(
     for _ in range(2):
         out = kernels.attention(q, k, v, causal=True)
     torch.testing.assert_close(out, scaled_dot_product_attention(q, k, v, is_causal=True))
-    assert interpreted[-1:] == ([] if said else [(64, 16, 4, 2, 0, 0)])
+    assert interpreted[-1:] == ([] if said else [(64, 16, 4, 2, 0, 0, 1)])
     assert capsys.readouterr().err.count(said or "The rule") == bool(said)
 
 

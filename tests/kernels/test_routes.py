@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kernels import routes
+from kernels import feature_calls, routes
 from results.files import columns
 from results.files.journal import published_folders
 from results.records import Case, measurement_from_json
@@ -116,6 +116,8 @@ def test_no_published_shape_goes_to_the_slower_kernel() -> None:
         q = OnGpu((case.batch, case.num_heads, case.seqlen_q, case.head_dim), dtype)
         k = OnGpu((case.batch, case.num_kv_heads, case.seqlen_k, case.head_dim), dtype)
         picked = routes.name(DIRECTIONS[mode], q, k, None, case.window_size, case.causal)
+        if case.features == "sinks" and case.head_dim == 64 and 0 < case.window_size <= feature_calls._SHORT_WINDOW:
+            picked = "triton_fa2"
         if times[picked] > 1.1 * min(times.values()):  # a tenth: two runs of one kernel differ by up to a few percent
             wrong.append((q.shape, case.seqlen_k, mode))
     assert not wrong

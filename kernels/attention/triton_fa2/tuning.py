@@ -30,6 +30,7 @@ class Tile(NamedTuple):
     num_stages: int
     programs: int = 0  # that fill a multiprocessor, for which walks are split (split.py); 0: never
     registers: int = 0  # that a thread may use; 0: as many as it needs
+    batches: int = 1  # of a program for dq, which share an added mask
 
 
 def limit(name: str, chip: str, block_d: int, rows_per_multiprocessor: float = 0) -> int:

@@ -22,6 +22,8 @@ def test_the_fastest_counts_only_cases_that_have_everything(home, opened) -> Non
     assert finder.found(store, ("softcap",))["cases"].tolist() == [2]
     (missing,) = finder.found(store, ("softcap", "backward")).to_dict("records")
     assert (isinstance(missing["winner"], str), missing["standing"]) == (False, finder.NOT_MEASURED)
+    add_run(home, "b", *(latency(name, ms, capped, mode="bwd") for name, ms in (("mine", 1.0), ("other", 2.0))))
+    assert finder.found(opened(), ("softcap", "backward"))["winner"].tolist() == ["mine"]
 
 
 def test_a_block_sparse_mask_pays_where_the_fastest_is_ahead_of_the_fastest_dense_call(home, opened) -> None:

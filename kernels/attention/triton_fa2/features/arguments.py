@@ -62,4 +62,5 @@ class FeatureConfig(Columns):
     spans: bool = False  # whether a boolean mask is that of keys alone, so that blocks before and after are left out
     whole: bool = False  # whether tiles end with the rows and keys of all sequences, so that no load takes a mask
     tail: bool = True  # whether the last blocks of a walk over keys take a mask
+    together: int = 1  # batches whose dq a program computes, with the same tiles of an added mask
     blocks: int = 0  # rows and keys of a listed block, a multiple of both tiles; 0: there are no lists

@@ -34,10 +34,12 @@ _LOG2_E = tl.constexpr(LOG2_E)
 
 @triton.jit
 def _dq_of_keys(sums, lo, hi, walk, queries, k, v, tensors, shape, CONFIG: tl.constexpr, MASKED: tl.constexpr):
-    """Add the contribution of the keys of a part of a walk to dq; queries: q, dout, lse and delta of the rows."""
+    """Add the contribution of the keys of a part of a walk to dq.
+
+    sums: dq of each batch of the program; queries: its q, dout, lse and delta of the rows.
+    """
     BLOCK_N: tl.constexpr = CONFIG.block_n
     EXACT: tl.constexpr = tl.float32 == k.base.dtype.element_ty
-    q_tile, dout_tile, lse, delta = queries
     first, start_m, own = walk
     rows = start_m + tl.arange(0, CONFIG.block_m)
     head_k = own[1] // shape.group
@@ -45,26 +47,36 @@ def _dq_of_keys(sums, lo, hi, walk, queries, k, v, tensors, shape, CONFIG: tl.co
         for at in tl.range(lo, hi, BLOCK_N):
             start = key_at(at, first, tensors, CONFIG)
             keys = start + tl.arange(0, BLOCK_N)
-            k_tile = load_keys(k, head_k, start, own, tensors, CONFIG, CONFIG, MASKED)
-            scores, bend = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
-            added = load_mask(rows[:, None], keys[None, :], own, tensors, CONFIG) if CONFIG.mask == "additive" else 0.0
-            scores = masked(scores, added, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, MASKED)
-            p = probabilities(scores, shape.factor, lse, True, 1, False, EXACT)
-            v_tile = load_keys(v, head_k, start, own, tensors, CONFIG, CONFIG.values, MASKED)
-            dp = product_of_panels(dout_tile, v_tile, CONFIG.values)
-            dp = kept(dp, start_m, start, own, tensors, shape, CONFIG, False)
-            ds = p * (dp - delta[:, None])
-            if CONFIG.softcap != "":
-                ds = ds * (1.0 - bend * bend)
-            sums = add_to_panels(sums, ds, k_tile, CONFIG)
+            for AT in tl.static_range(CONFIG.together):
+                q_tile, dout_tile, lse, delta = queries[AT]
+                each = (own[0] + AT, own[1], own[2])
+                k_tile = load_keys(k, head_k, start, each, tensors, CONFIG, CONFIG, MASKED)
+                scores, bend = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
+                if AT == 0:  # all batches of a program share a mask
+                    added = 0.0
+                    if CONFIG.mask == "additive":
+                        added = load_mask(rows[:, None], keys[None, :], own, tensors, CONFIG)
+                scores = masked(scores, added, rows[:, None], keys[None, :], each, tensors, shape, CONFIG, MASKED)
+                p = probabilities(scores, shape.factor, lse, True, 1, False, EXACT)
+                v_tile = load_keys(v, head_k, start, each, tensors, CONFIG, CONFIG.values, MASKED)
+                dp = product_of_panels(dout_tile, v_tile, CONFIG.values)
+                dp = kept(dp, start_m, start, each, tensors, shape, CONFIG, False)
+                ds = p * (dp - delta[:, None])
+                if CONFIG.softcap != "":
+                    ds = ds * (1.0 - bend * bend)
+                sums = sums[1:] + (add_to_panels(sums[0], ds, k_tile, CONFIG),)
     return sums
 
 
 @triton.jit
 def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shape, CONFIG: tl.constexpr):
-    """Compute dq of a tile of query rows, and their delta = rowsum(dout * out) - dlse; a program a tile and head."""
+    """Compute dq of a tile of query rows and their delta = rowsum(dout * out) - dlse.
+
+    A program has a tile and a head of one batch, or of several that share an added mask.
+    """
     BLOCK_M: tl.constexpr = CONFIG.block_m
     start_m, head, batch = place(shape.seqlen_q, shape.num_heads, BLOCK_M, True)
+    batch *= CONFIG.together
     own = (batch, head, sequence(tensors, shape, batch))
     first_q, _, seqlen_q, _ = own[2]
     if start_m >= seqlen_q:
@@ -72,26 +84,30 @@ def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shap
     rows = start_m + tl.arange(0, BLOCK_M)
     ends, first = walk_of_keys(start_m, own, tensors, shape, CONFIG)
 
-    q_tile = to_nearest(load_tile(q, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, CONFIG, True), CONFIG)
-    dout_tile = load_tile(dout, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, CONFIG.values, True)
-    out_tile = load_tile(out, batch, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, CONFIG.values, True)
-    statistics = batch * shape.stats_b + head * shape.stats_h + first_q + rows
-    there = (rows < seqlen_q) | CONFIG.whole
-    delta = tl.sum(out_tile[0].to(tl.float32) * dout_tile[0].to(tl.float32), 1)
-    if CONFIG.values.block_d2 > 0:
-        delta += tl.sum(out_tile[1].to(tl.float32) * dout_tile[1].to(tl.float32), 1)
-    if tensors.dlse is not None:
-        delta -= tl.load(tensors.dlse + statistics, mask=there, other=0.0)
-    tl.store(delta_ptr + statistics, delta, mask=there)
-    lse = load_logsumexp(lse_ptr + statistics, there)
-    queries = (q_tile, to_nearest(dout_tile, CONFIG), lse, delta)
-    sums = zero_panels(BLOCK_M, CONFIG)
+    queries, sums = (), ()
+    for AT in tl.static_range(CONFIG.together):
+        at = batch + AT
+        q_tile = to_nearest(load_tile(q, at, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, CONFIG, True), CONFIG)
+        dout_tile = load_tile(dout, at, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, CONFIG.values, True)
+        out_tile = load_tile(out, at, head, first_q, start_m, seqlen_q, BLOCK_M, CONFIG, CONFIG.values, True)
+        statistics = at * shape.stats_b + head * shape.stats_h + first_q + rows
+        there = (rows < seqlen_q) | CONFIG.whole
+        delta = tl.sum(out_tile[0].to(tl.float32) * dout_tile[0].to(tl.float32), 1)
+        if CONFIG.values.block_d2 > 0:
+            delta += tl.sum(out_tile[1].to(tl.float32) * dout_tile[1].to(tl.float32), 1)
+        if tensors.dlse is not None:
+            delta -= tl.load(tensors.dlse + statistics, mask=there, other=0.0)
+        tl.store(delta_ptr + statistics, delta, mask=there)
+        lse = load_logsumexp(lse_ptr + statistics, there)
+        queries += ((q_tile, to_nearest(dout_tile, CONFIG), lse, delta),)
+        sums += (zero_panels(BLOCK_M, CONFIG),)
     walk = (first, start_m, own)
     for PART in tl.static_range(3):
         if CONFIG.tail if PART == 2 else not CONFIG.one_loop and (PART == 1 or CONFIG.has_left or CONFIG.spans):
             sums = _dq_of_keys(sums, ends[PART], ends[PART + 1], walk, queries, k, v, tensors, shape, CONFIG, PART != 1)
-    values = (sums[0] * shape.scale, sums[1] * shape.scale)
-    store_tile(dq, batch, head, first_q, start_m, seqlen_q, values, BLOCK_M, CONFIG, CONFIG)
+    for AT in tl.static_range(CONFIG.together):
+        values = (sums[AT][0] * shape.scale, sums[AT][1] * shape.scale)
+        store_tile(dq, batch + AT, head, first_q, start_m, seqlen_q, values, BLOCK_M, CONFIG, CONFIG)
 
 
 @triton.jit

@@ -163,12 +163,13 @@ class FeatureCall:
         of_keys = walk == "dkdv"
         length, heads = (shape.seqlen_k, k.shape[1]) if of_keys else (shape.seqlen_q, q.shape[1])
         for tile in self._tiles(walk, (q, v), shape, config):
-            grid = (-(-length // (tile.block_n if of_keys else tile.block_m)) * heads * batches,)
+            grid = (-(-length // (tile.block_n if of_keys else tile.block_m)) * heads * (batches // tile.batches),)
             if walk == "dmask":
                 sums = statistics[0]
                 tiles_k = -(-shape.seqlen_k // tile.block_n)
                 grid = (-(-shape.seqlen_q // tile.block_m) * tiles_k * sums.lines * sums.parts,)
-            if config.blocks % max(tile.block_m, tile.block_n):
+            shared = self.features.asked == ("mask",) and not (tensors.mask_b or self.bounds or batches % tile.batches)
+            if config.blocks % max(tile.block_m, tile.block_n) or not (tile.batches == 1 or shared):
                 continue
             constants = Constants(self._in_tiles(replace(config, unit=unit), shape, tile))
             options = {"num_warps": tile.num_warps, "num_stages": tile.num_stages}
@@ -202,7 +203,9 @@ class FeatureCall:
         rows, keys = (config.blocks or size for size in (tile.block_m, tile.block_n))
         whole = not (fixed or shape.seqlen_q % rows or shape.seqlen_k % keys)
         tail = config.one_loop or config.spans or config.has_right or not whole
-        return replace(config, block_m=tile.block_m, block_n=tile.block_n, whole=whole, tail=tail)
+        return replace(
+            config, block_m=tile.block_m, block_n=tile.block_n, together=tile.batches, whole=whole, tail=tail
+        )
 
     @cached_property
     def _tensors(self) -> FeatureTensors:

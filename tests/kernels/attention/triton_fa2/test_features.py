@@ -28,9 +28,10 @@ DECLARED = [
 
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch):
-    """Have the interpreter walk over several tiles of short sequences."""
+    """Have the interpreter walk over several tiles of short sequences; for dq over two batches that share a mask."""
+    small = tile.Tile(16, 16, 4, 1)
     if not CUDA:
-        monkeypatch.setattr(call, "tiles", lambda *row: (tile.Tile(16, 16, 4, 1),))
+        monkeypatch.setattr(call, "tiles", lambda *of: (*[small._replace(batches=2)] * of[0].endswith("dq"), small))
 
 
 WHOLE = cases(lengths=(128, 256) if CUDA else (32, 64))  # multiples of tiles

@@ -35,7 +35,7 @@ def test_the_tile_depends_on_how_many_rows_there_are_and_is_compared_by_value():
         "128 tiles of 64 rows: one for each multiprocessor"
     )
     assert tuning.tiles("dq_dkdv", "sm_90", "bf16x6", 128, 16384 / 132) == []
-    assert Tile(16, 64, 4, 2) == (16, 64, 4, 2, 0, 0)
+    assert Tile(16, 64, 4, 2) == (16, 64, 4, 2, 0, 0, 1)
 
 
 @pytest.mark.parametrize("first", sorted(TILES))
