@@ -99,8 +99,8 @@ def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shap
             delta -= tl.load(tensors.dlse + statistics, mask=there, other=0.0)
         tl.store(delta_ptr + statistics, delta, mask=there)
         lse = load_logsumexp(lse_ptr + statistics, there)
-        queries += ((q_tile, to_nearest(dout_tile, CONFIG), lse, delta),)
-        sums += (zero_panels(BLOCK_M, CONFIG),)
+        queries += ((q_tile, to_nearest(dout_tile, CONFIG), lse, delta),)  # type: ignore[assignment]
+        sums += (zero_panels(BLOCK_M, CONFIG),)  # type: ignore[assignment]
     walk = (first, start_m, own)
     for PART in tl.static_range(3):
         if CONFIG.tail if PART == 2 else not CONFIG.one_loop and (PART == 1 or CONFIG.has_left or CONFIG.spans):
