@@ -35,6 +35,7 @@ ALLOWED = 0.05  # of the largest number of the output: both sides compute in bfl
 FARTHER = 1.25  # where outputs differ by more: the distance from float32 that is still right, over that of SDPA's
 SIDES = SDPA, OURS = "sdpa", "ours"
 LEAST, SECONDS = 8, 4.0  # pairs of steps, and how long more of them are taken
+MOST_GRAPHS = 256  # of a code object
 NO_CALL = "not timed: a step makes no call of scaled_dot_product_attention"
 
 
@@ -244,7 +245,12 @@ def _step(model: Declared, module: nn.Module, call: Callable[..., Any], inputs: 
 
 
 def _compiled(module: nn.Module, side: str) -> Callable[..., Any]:
-    """Return the compiled forward of a side; torch.compile keeps graphs by code object, so each side has its own."""
+    """Return the compiled forward of a side; torch.compile keeps graphs by code object, so each side has its own.
+
+    Behind a graph break the sides share the code of their layers. With torch's limit of 8 graphs for a code object the
+    side that comes second ran Whisper's layers without compiling them.
+    """
+    torch._dynamo.config.recompile_limit = max(MOST_GRAPHS, torch._dynamo.config.recompile_limit)
 
     def forward(**inputs: Any) -> Any:
         return module(**inputs)

@@ -1,5 +1,6 @@
 """`python -m runner record`: a program's own process, its recording whatever its end, and the ones that ship."""
 
+import functools
 import json
 import subprocess
 import sys
@@ -272,6 +273,38 @@ def test_whole_steps_of_a_declared_model_are_timed_with_both_attentions(tmp_path
     assert main(["prove", "--steps", str(file), "--device", "cpu"]) == 2
     assert "unexpected keyword argument 'trained'" in capsys.readouterr().err
     assert main(["prove", "--device", "cpu"]) == 2
+
+
+class Layer(torch.nn.Module):
+    """Breaks the graph, and has other graphs for each number and side."""
+
+    def __init__(self, number: int) -> None:
+        """Keep the number; the side is set later."""
+        super().__init__()
+        self.number, self.side = number, ""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return x with another number added for each layer and side."""
+        torch._dynamo.graph_break()
+        return x + self.number + len(self.side)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+def test_both_sides_of_a_compiled_step_are_compiled_behind_graph_breaks(monkeypatch) -> None:
+    graphs: list[str] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> torch.fx.GraphModule:
+        graphs.append(module[0].side)
+        return graph
+
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend))
+    module = torch.nn.Sequential(*map(Layer, range(10)))
+    for side in steps.SIDES:
+        for layer in module:
+            layer.side = side
+        steps._compiled(module, side)(input=torch.ones(3))
+    torch.compiler.reset()
+    assert graphs.count(steps.SDPA) == graphs.count(steps.OURS) >= len(module)
 
 
 def test_a_program_is_warmed_and_new_lengths_are_timed(tmp_path, monkeypatch, capsys) -> None:
