@@ -1,7 +1,7 @@
 """Define operators of PyTorch, which torch.compile keeps whole, so that a call costs little time of the host.
 
-On a CPU with torch 2.11, a call takes 7 us beyond the kernel; by torch.library.custom_op it takes 22 us, and 30 us with
-a gradient that is registered with it.
+On a CPU with torch 2.11, a call takes 5 us beyond the kernel. With a gradient that is registered with the operator it
+takes 15 us, and by torch.library.custom_op 21 us.
 """
 
 from collections.abc import Callable
