@@ -213,13 +213,19 @@ def test_every_gpu_has_a_column_of_one_map(app):
     assert table.loc[(GPU, "float16", 128), "winner"] == "triton_fa2"
 
 
-def test_block_sparse_masks_have_a_picture_or_the_command_that_makes_it(app, monkeypatch):
-    app.segmented_control(key="overview_view").set_value("My features").run()
-    assert "is faster than dense: 8k from 75 % on; " in shown(app) and not app.exception
-    assert len(app.get("plotly_chart")) == 1
-    monkeypatch.setattr(block_sparse, "rows", lambda store: pd.DataFrame())
+def test_block_sparse_masks_have_a_picture_or_the_command_that_makes_it(home, app, monkeypatch):
+    with monkeypatch.context() as without:
+        without.setattr(block_sparse, "rows", lambda store: pd.DataFrame())
+        app.segmented_control(key="overview_view").set_value("My features").run()
+        assert "python -m runner run block_sparse" in [code.value for code in app.code] and not app.exception
+    rows = [latency("gluon_hopper", 3.0, small_case(1024))]
+    rows += [
+        latency("triton_fa2", ms, small_case(1024, features=f"blocks=128:{s}")) for s, ms in ((0.5, 4.0), (0.9, 1.0))
+    ]
+    add_run(home, "blocks", *rows)
     app.run()
-    assert "python -m runner run block_sparse" in [code.value for code in app.code] and not app.exception
+    assert "is faster than dense: 1k from 90 % on." in shown(app) and not app.exception
+    assert len(app.get("plotly_chart")) == 1
 
 
 def test_a_card_shows_its_numbers_or_says_that_nothing_was_measured(home, app):
