@@ -55,6 +55,7 @@ def assert_right(values, q, k, v, dout, **options) -> None:
 
 def test_importing_the_package_brings_no_torch_and_its_submodule_does_not_take_the_functions_name() -> None:
     code = "import kernels, sys; print(callable(kernels.attention), {'torch', 'triton'} & set(sys.modules))"
+    code += "\nassert kernels.flash_attn.flash_attn_func and kernels.routes.forget"
     answer = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, text=True)
     assert answer.stdout.strip() == "True set()", answer.stderr
     code = "from kernels.attention import torch_naive; import kernels; from kernels import registry\n"

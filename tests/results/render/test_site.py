@@ -50,6 +50,13 @@ def test_the_json_file_follows_its_schema_and_has_the_winners_of_the_pages(folde
     assert site._DATA not in page
 
 
+def test_a_folder_that_cannot_be_made_is_named_before_runs_are_read(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("results.__main__.library.with_records", None)
+    (tmp_path / "file").touch()
+    assert main(["site", str(tmp_path / "file" / "out")]) == 1
+    assert "cannot be used: Not a directory" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_the_site_of_what_ships_is_small(tmp_path, shipped, monkeypatch):
     monkeypatch.setenv("ATTNBENCH_HOME", str(shipped.parent))
