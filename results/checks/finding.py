@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from operator import attrgetter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from results import levels
 from results.grouping import grouped
 from results.implementations import ImplementationFacts, facts_of
 from results.levels import level_of
+from results.paths import toml_of
 from results.records import CASE_FIELDS, Case, Measurement, Run, Status, case_to_json
 
 if TYPE_CHECKING:
     from results.checks.stolen import Elsewhere
 
-DECLARED = tomllib.loads(Path(__file__).with_name("checks.toml").read_text(encoding="utf-8"))
+DECLARED = toml_of(__file__, "checks.toml")
 IMPOSSIBLE = "impossible"  # contradicts arithmetic or the device
 _CASES = 8192  # cases whose work is cached, because several checks count it
 DOUBTFUL = "doubtful"  # possible, but not a reliable result

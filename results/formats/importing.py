@@ -18,7 +18,7 @@ from pathlib import Path
 from results.files import durable, library
 from results.files.journal import PUBLISHED, JournalError, RunFolder
 from results.files.library import Deleted
-from results.formats.errors import CellError, UploadError, wall
+from results.formats.errors import AlreadyHere, CellError, UploadError, wall
 from results.formats.upload import Understanding
 from results.formats.values import words
 from results.records import Measurement, Run
@@ -42,10 +42,6 @@ class RunStanding:
     def differs(self) -> bool:
         """Return whether the stored run differs from the file's run."""
         return self.here and (self.known < self.numbers or self.gpus[0] != self.gpus[1])
-
-
-class AlreadyHere(UploadError):
-    """Another import brought the same file at the same moment."""
 
 
 @dataclass(frozen=True)

@@ -250,16 +250,7 @@ def guess(sheet: Sheet) -> TableMapping:
             settled[at] = replace(times[0], statistic="std")
         elif role.meaning.startswith("speedup") and not role.mode:
             settled[at] = replace(role, mode=times[0].mode)
-    return TableMapping(tuple(settled), decimal_of(sheet))
-
-
-def decimal_of(sheet: Sheet) -> str:
-    """Return the decimal mark of the cells of a table; "" if all of them are ambiguous."""
-    cells = [cell.strip() for _, row in sheet.rows[:_LOOKED_AT] for cell in row]
-    points, commas = (sum(values.shows_decimal(cell, mark) for cell in cells) for mark in ".,")
-    if points == commas:
-        return "" if commas or any(values.is_ambiguous(cell) for cell in cells) else "."
-    return "." if points > commas else ","
+    return TableMapping(tuple(settled), values.decimal_of(cell for _, row in sheet.rows[:_LOOKED_AT] for cell in row))
 
 
 def key_of(header: Sequence[str]) -> str:

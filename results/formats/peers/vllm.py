@@ -7,12 +7,11 @@ from results import batches
 from results.formats import values
 from results.formats.errors import CellError
 from results.formats.peers import engine
-from results.formats.peers.engine import Failure, Number, PeerFile
+from results.formats.peers.engine import Failure, Number, peers_of
 from results.formats.peers.sources import Entry, Found, Row, objects, row_of
 from results.formats.upload import Upload
 from results.records import Status
 
-_FILE = PeerFile(__file__)
 _MOST_TOKENS = 16  # the most query tokens of a request whose latents are absorbed
 
 
@@ -103,7 +102,7 @@ def _loaded(row: Row) -> Row:
         f", {failed:.12} failed" if failed not in ("", "0") else ""
     )
     backend = row.read("endpoint_type") or row.need("backend")
-    return _checked(row.having(kind="serve", backend=backend, load=load, note=note))
+    return _checked(row.having(kind="serve", backend=backend, load=load, note=note, subject=row.need("model_id")))
 
 
 def _checked(row: Row) -> Row:
@@ -113,10 +112,6 @@ def _checked(row: Row) -> Row:
             expected = row.need(count, values.positive) / row.need(seconds, values.positive)
             engine.refuse_unless_near(row, rate, expected, f"{seconds} and {count}")
     return row
-
-
-def _model(row: Row) -> dict[str, str | None]:
-    return {"subject": row.need("model_id") if row.text("kind") == "serve" else None}
 
 
 def _load(row: Row) -> dict[str, Any]:
@@ -130,4 +125,4 @@ def _serving_failure(row: Row) -> list[Failure]:
     return [Failure(_COMPLETED, Status.ERROR, note, "0")]
 
 
-ATTENTION, SERVING = _FILE.peers(globals())
+ATTENTION, SERVING = peers_of(__file__, globals())
