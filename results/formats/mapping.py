@@ -317,11 +317,8 @@ def from_json(record: Any) -> TableMapping:
         mapping = TableMapping(roles, record["decimal"], dict(record["constants"]))
     except (TypeError, KeyError, ValueError) as error:
         raise UploadError(f"This is no mapping of columns: {error}.") from error
-    wrong = [
-        role
-        for role in roles
-        if role.meaning not in CHOICES or role.statistic not in ("printed", *_STATISTICS.values())
-    ]
+    statistics = ("printed", *_STATISTICS.values())
+    wrong = [role for role in roles if role.meaning not in CHOICES or role.statistic not in statistics]
     wrong += [role for role in roles if role.mode and role.mode not in MODE_ALIASES.values()]
     if wrong or mapping.decimal not in DECIMALS or len(roles) > MAX_COLUMNS:
         raise UploadError("This is no mapping of columns: it has a meaning that does not exist.")

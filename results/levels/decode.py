@@ -163,12 +163,8 @@ def _cache_bytes(case: Fields, keys: Mapping[int, int]) -> float:
     scales = 0 if stored == case["dtype"] else 2 * case["num_kv_heads"] * _SCALE_BYTES
     page_size = int(known(case.get("page_size")) or 0)
     pages = sum(count * -(-length // page_size) for length, count in keys.items()) if page_size else 0
-    records = (
-        float(sum(length * count for length, count in keys.items()))
-        * case["num_kv_heads"]
-        * width
-        * DTYPE_BYTES[str(stored)]
-    )
+    tokens = float(sum(length * count for length, count in keys.items()))
+    records = tokens * case["num_kv_heads"] * width * DTYPE_BYTES[str(stored)]
     return records + scales + pages * _PAGE_ENTRY_BYTES
 
 

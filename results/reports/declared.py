@@ -25,7 +25,8 @@ from results.reports.own import OwnNumbers
 
 Evidence = tuple[tuple[str, ...], Callable[[Case], object]]
 _HERE = Path(__file__).parent
-_LENGTHS: dict[str, Callable[[int], str]] = {"plain": str, "comma": "{:,}".format, "K": layout.with_k}
+_LENGTHS: dict[str, Callable[[int], str]] = {"plain": str, "comma": "{:,}".format}
+_LENGTHS["K"] = lambda seqlen: f"{seqlen // 1024}K" if seqlen % 1024 == 0 else str(seqlen)
 
 
 @dataclass(frozen=True)

@@ -161,12 +161,8 @@ def cells(shipped: Shipped, row: Means, corner: str = "") -> tuple[str, ...]:
     first, *more = row.labels
     lengths = sorted(r.case.seqlen_q for r in kept)
     span = f", {lengths[0]} to {lengths[-1]}" if "seqlen" in corner else ""
-    return (
-        f"{first}{span} ({len({r.case for r in kept})} shapes)",
-        *more,
-        *[str(len(row.processes))] * bool(more),
-        *_spans(kept),
-    )
+    processes = [str(len(row.processes))] * bool(more)
+    return f"{first}{span} ({len({r.case for r in kept})} shapes)", *more, *processes, *_spans(kept)
 
 
 def feature_means(shipped: Shipped) -> str:
