@@ -46,7 +46,6 @@ class Report:
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all reports."""
     return tuple(sorted(path.stem for path in _HERE.glob("[!_]*.toml")))
 
 
