@@ -102,7 +102,7 @@ def _loaded(row: Row) -> Row:
         f", {failed:.12} failed" if failed not in ("", "0") else ""
     )
     backend = row.read("endpoint_type") or row.need("backend")
-    return _checked(row.having(kind="serve", backend=backend, load=load, note=note, subject=row.need("model_id")))
+    return _checked(row.having(kind="serve", backend=backend, load=load, note=note))
 
 
 def _checked(row: Row) -> Row:
@@ -112,6 +112,10 @@ def _checked(row: Row) -> Row:
             expected = row.need(count, values.positive) / row.need(seconds, values.positive)
             engine.refuse_unless_near(row, rate, expected, f"{seconds} and {count}")
     return row
+
+
+def _model(row: Row) -> dict[str, str | None]:
+    return {"subject": row.need("model_id") if row.text("kind") == "serve" else None}
 
 
 def _load(row: Row) -> dict[str, Any]:
