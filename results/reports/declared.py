@@ -60,10 +60,7 @@ def get(name: str) -> Report:
     grids = [_grid(table, module) for table in tables]
     return Report(
         name=name,
-        label=said["label"],
-        title=said["title"],
-        source=said["source"],
-        implementations=said["implementations"],
+        **{field: said[field] for field in ("label", "title", "source", "implementations")},
         grids=tuple(grids),
         formula_grids=tuple(grid for grid, table in zip(grids, tables, strict=True) if table.get("by_formula")),
         claims=tuple(
