@@ -15,7 +15,6 @@ from results.query import pages
 from results.recommend.contest import Contest, decide
 from results.recommend.rule import BACKENDS
 from results.recommend.winners import contests
-from results.render.text import size
 from results.slice import AS_PUBLISHED, Filters
 from results.store.database import Store
 
@@ -24,6 +23,10 @@ ANY, MANY, FEW = (1, NO_LIMIT), (8, NO_LIMIT), (1, 7)  # batch times heads
 _GIVEN = ("gpu", "baseline", "source", "run", "implementation")  # filters that apply to every use case
 _HEADS = {ANY: "", MANY: "8 or more heads", FEW: "fewer than 8 heads"}
 _PASSES = {"fwd": "forward", "fwd_bwd": "forward and backward"}
+
+
+def _tokens(number: int) -> str:
+    return f"{number // 1024}k" if number >= 1024 else str(number)
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,8 @@ class UseCase:
         parts = [
             _PASSES[self.mode],
             mask,
-            f"from {size(self.shortest)} tokens" if self.shortest > 1 else "",
-            f"up to {size(self.longest)} tokens" if self.longest < NO_LIMIT else "",
+            f"from {_tokens(self.shortest)} tokens" if self.shortest > 1 else "",
+            f"up to {_tokens(self.longest)} tokens" if self.longest < NO_LIMIT else "",
             _HEADS[self.heads],
             f"head_dim from {self.head_dim}" if self.head_dim > 1 else "",
             self.remark,

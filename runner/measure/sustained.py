@@ -103,19 +103,21 @@ def wall_ms(call: Callable[[], object], count: int) -> float:
     return (time.perf_counter() - begun) * 1e3
 
 
-_QUANTITIES = {  # metric -> field of a reading
-    "sustained_clock_mhz": "sm_clock_mhz",
-    "sustained_power_w": "power_w",
-    "sustained_temperature_c": "temperature_c",
+_QUANTITIES: dict[str, Callable[[Reading], float | None]] = {
+    "sustained_clock_mhz": lambda reading: reading.sm_clock_mhz,
+    "sustained_power_w": lambda reading: reading.power_w,
+    "sustained_temperature_c": lambda reading: reading.temperature_c,
 }
 
 
-def _series(readings: Sequence[Sequence[tuple[float, Reading]]], quantity: str) -> list[float]:
+def _series(
+    readings: Sequence[Sequence[tuple[float, Reading]]], quantity: Callable[[Reading], float | None]
+) -> list[float]:
     """Return one number per slice, the previous one if a slice has no reading; empty if the first has none."""
     series: list[float] = []
     known: float | None = None
     for of_slice in readings:
-        found = [value for _, reading in of_slice if (value := getattr(reading, quantity)) is not None]
+        found = [value for _, reading in of_slice if (value := quantity(reading)) is not None]
         known = statistics.median(found) if found else known
         if known is not None:
             series.append(float(known))
