@@ -123,7 +123,7 @@ def attention_case(*, seqlen: int, **sizes: Any) -> Case:
     Keys are as many as queries, key heads as query heads, and values as wide as keys, unless they are given.
     """
     usual = {"num_kv_heads": sizes.get("num_heads"), "seqlen_k": seqlen, "head_dim_v": sizes.get("head_dim")}
-    return _whole_case("op", "attention", sizes, usual, seqlen_q=seqlen)
+    return whole_case("op", "attention", sizes, usual, seqlen_q=seqlen)
 
 
 def decode_case(*, context: int, query_tokens: int = 1, latent_dim: int = 0, **sizes: Any) -> Case:
@@ -135,7 +135,7 @@ def decode_case(*, context: int, query_tokens: int = 1, latent_dim: int = 0, **s
     """
     usual = {"head_dim_v": latent_dim or sizes.get("head_dim"), "cache_dtype": sizes.get("dtype"), "lengths": "uniform"}
     fields = {"seqlen_q": query_tokens, "seqlen_k": context, "causal": True, "latent_dim": latent_dim}
-    return _whole_case("decode", "mla" if latent_dim else "attention", sizes, usual, **fields)
+    return whole_case("decode", "mla" if latent_dim else "attention", sizes, usual, **fields)
 
 
 def layer_case(subject: str, *, seqlen: int, **sizes: Any) -> Case:
@@ -143,10 +143,10 @@ def layer_case(subject: str, *, seqlen: int, **sizes: Any) -> Case:
 
     `latent_dim` is the width of the latent that keys and values come from; 0 without one.
     """
-    return _whole_case("layer", subject, sizes, {"head_dim_v": sizes.get("head_dim")}, seqlen_q=seqlen, seqlen_k=seqlen)
+    return whole_case("layer", subject, sizes, {"head_dim_v": sizes.get("head_dim")}, seqlen_q=seqlen, seqlen_k=seqlen)
 
 
-def _whole_case(level: str, subject: str, sizes: dict[str, Any], usual: dict[str, Any], **fields: Any) -> Case:
+def whole_case(level: str, subject: str, sizes: dict[str, Any], usual: dict[str, Any], **fields: Any) -> Case:
     """Return a case with `usual` in place of sizes that are 0 or not given. Raises TypeError for a missing size."""
     said = _ABSENT | fields | sizes | {name: value for name, value in usual.items() if not sizes.get(name)}
     if missing := [name for name in _STATED if said.get(name) is None]:

@@ -442,12 +442,10 @@ def _ingest() -> None:
 
 
 def _how_to_go_on(run_ids: Sequence[str]) -> str:
+    if not run_ids:
+        return "Cancelled; there are no measurements."
     commands = "; ".join(f"python -m runner run --resume {run_id}" for run_id in run_ids)
-    return (
-        f"Cancelled; the measurements are kept. To resume: {commands}"
-        if commands
-        else "Cancelled; there are no measurements."
-    )
+    return f"Cancelled; the measurements are kept. To resume: {commands}"
 
 
 def _complain(error: object, code: int) -> int:

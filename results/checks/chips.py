@@ -1,26 +1,23 @@
 """Runs whose facts are those of another chip than the one they name."""
 
 import math
-import tomllib
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
-from pathlib import Path
 from statistics import median
 
 from results import derive
 from results.checks import stolen
 from results.checks.finding import DOUBTFUL, Found, Numbers, bytes_moved, flops_range, said
-from results.checks.machine import OVER_POWER
-from results.checks.speed import HEADROOM
+from results.checks.speed import HEADROOM, OVER_POWER
 from results.compare.between_runs import is_control
 from results.gpus import DRIVER_NAMES, GPUS, DataSheet, find
 from results.levels import level_of
+from results.paths import toml_of
 from results.records import Measurement, Run
 
 # Least and largest compute capability by implementation.
 RUNS_ON: dict[str, tuple[str, str | None]] = {
-    name: (limits["least"], limits.get("most"))
-    for name, limits in tomllib.loads(Path(__file__).with_suffix(".toml").read_text()).items()
+    name: (limits["least"], limits.get("most")) for name, limits in toml_of(__file__).items()
 }
 # On the shipped runs a large matrix product reaches 0.77 to 0.82 of the data sheet, and a copy 0.88 to 0.90. A chip at
 # less than these shares is throttled or another one.

@@ -77,14 +77,10 @@ def not_derivable(numbers: Numbers, rule: str) -> Found:
         if claim.case.seqlen_q is None or not claim.baseline:
             continue
         of_claim = claim.metric, claim.implementation, claim.baseline, claim.run_id, claim.mode
-        candidates = [
+        pairs = [
             pair
             for case in (claim.case, claim.case.seqlen_q, None)
             for pair in known.get((*of_claim, case), ())[:_MOST_CANDIDATES]
-        ]
-        pairs = [
-            pair
-            for pair in candidates
             if compatible(claim.case, pair.row.case) and claim.timing in (None, pair.row.timing)
         ]
         if pairs and not _agrees(claim, pairs):

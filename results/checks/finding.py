@@ -1,26 +1,20 @@
 """A finding and what it voids, a check, and the numbers that checks look at."""
 
-from __future__ import annotations
-
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from operator import attrgetter
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from results import levels
 from results.grouping import grouped
 from results.implementations import ImplementationFacts, facts_of
 from results.levels import level_of
+from results.paths import toml_of
 from results.records import CASE_FIELDS, Case, Measurement, Run, Status, case_to_json
 
-if TYPE_CHECKING:
-    from results.checks.stolen import Elsewhere
-
-DECLARED = tomllib.loads(Path(__file__).with_name("checks.toml").read_text(encoding="utf-8"))
+DECLARED = toml_of(__file__, "checks.toml")
 IMPOSSIBLE = "impossible"  # contradicts arithmetic or the device
 _CASES = 8192  # cases whose work is cached, because several checks count it
 DOUBTFUL = "doubtful"  # possible, but not a reliable result
@@ -74,9 +68,9 @@ class Check:
 class Numbers:
     """The rows of runs that belong together: one run, or all runs of a published report."""
 
-    def __init__(self, runs: Iterable[tuple[Run, Sequence[Measurement]]], elsewhere: Elsewhere | None = None) -> None:
+    def __init__(self, runs: Iterable[tuple[Run, Sequence[Measurement]]], elsewhere: Any = None) -> None:
         runs = list(runs)
-        self.elsewhere = elsewhere  # all runs that are here
+        self.elsewhere = elsewhere  # all runs that are here, a results.checks.stolen.Elsewhere
         self.runs = {run.run_id: run for run, _ in runs}
         self.rows = [m for _, measurements in runs for m in measurements]
         self._facts: dict[tuple[str, str], ImplementationFacts] = {}
@@ -86,7 +80,6 @@ class Numbers:
         return [m for metric in metrics for m in self._by_metric.get(metric, ())]
 
     def latencies_of(self, run_id: str) -> list[Measurement]:
-        """Return the times of one run."""
         return [m for m in self.of("latency_ms") if m.run_id == run_id and m.value]
 
     def grouped(self, key: Callable[[Measurement], Any], *metrics: str) -> dict[Any, list[Measurement]]:
@@ -105,7 +98,6 @@ class Numbers:
             yield {m.mode: m for m in reversed(rows)}
 
     def run(self, measurement: Measurement) -> Run:
-        """Return the run of a row."""
         return self.runs[measurement.run_id]
 
     def facts(self, measurement: Measurement) -> ImplementationFacts:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 from results.checks.finding import Found, Numbers, said
+from results.grouping import grouped
 from results.records import Case, Measurement, Run
 
 DISTINCT = 6  # different samples of a cell, which two measurements cannot share by chance
@@ -118,12 +119,9 @@ def _same_samples(rows: Iterable[Measurement], here: Elsewhere) -> Pairs:
 
 def _same_values(rows: Sequence[Measurement], here: Elsewhere) -> Pairs:
     """Yield the rows whose values are the same multiple of another run's, if at least half of the shared rows are."""
-    shared: dict[str, list[tuple[Measurement, Measurement]]] = {}
-    for m in rows:
-        for other in here.by_cell.get(cell_of(m), {}).values():
-            if other.run_id != m.run_id:
-                shared.setdefault(other.run_id, []).append((m, other))
-    for pairs in shared.values():
+    there = ((m, other) for m in rows for other in here.by_cell.get(cell_of(m), {}).values())
+    elsewhere = ((m, other) for m, other in there if other.run_id != m.run_id)
+    for pairs in grouped(elsewhere, lambda pair: pair[1].run_id).values():
         factors = Counter(round(m.value / other.value, 8) for m, other in pairs)
         factor, count = factors.most_common(1)[0]
         if 2 * count >= len(pairs):

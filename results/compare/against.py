@@ -55,11 +55,8 @@ def compare_versions(run: Run, measurements: Sequence[Measurement]) -> compare.C
             for fact in _FACTS
             if run.against.get(fact) != getattr(run, fact)
         ),
-        not_said=(),
         means=tuple(compare.geometric_means(cells, tried)),
         cells=tuple(cells),
-        only_first=0,
-        only_second=0,
         coverage=tuple(compare.coverage(cells, [Counter(second.timing for _, second in pairs), Counter(), Counter()])),
         remarks=tuple(_remarks(cells, same_torch)),
     )

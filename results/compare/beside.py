@@ -6,10 +6,11 @@ the other run has it with another batch, other heads or a length within a factor
 
 import math
 import statistics
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
+from results.grouping import grouped
 from results.implementations import facts_of
 from results.levels import flops
 from results.records import Case, Measurement, Run, Status, case_to_json, compatible
@@ -59,20 +60,14 @@ class BesideRow:
 
 def rows(theirs: Rows, ours: Rows) -> list[BesideRow]:
     """Return the cases of `theirs` that `ours` has too, the very same first, then those of other sizes."""
-    own: dict[tuple, list[Measurement]] = defaultdict(list)
-    kinds: dict[tuple, list[Measurement]] = defaultdict(list)
-    for m in _latencies(ours):
-        own[_shape(m)].append(m)
-        kinds[_kind(m)].append(m)
-    cases: dict[tuple[Case, str | None], list[Measurement]] = defaultdict(list)
-    for m in _latencies(theirs):
-        cases[m.case, m.mode].append(m)
+    known = _latencies(ours)
+    own, kinds = grouped(known, _shape), grouped(known, _kind)
     found = []
-    for (case, mode), measured in cases.items():
+    for (case, mode), measured in grouped(_latencies(theirs), attrgetter("case", "mode")).items():
         rivals = own.get(_shape(measured[0]), [])
         same = [m for m in rivals if compatible(case, m.case, but=("inputs",))]
         like = same or [m for m in rivals if compatible(case, m.case, but=OTHER_SIZES)]
-        like = like or _of_nearest_length(measured[0], kinds[_kind(measured[0])])
+        like = like or _of_nearest_length(measured[0], kinds.get(_kind(measured[0]), []))
         if like:
             cells = (*_cells(measured, same=True, ours=False), *_cells(like, same=bool(same), ours=True))
             found.append(BesideRow(case, mode, cells))

@@ -106,7 +106,7 @@ class Mean:
     detectable: float | None  # median of the smallest changes that its cells could have shown
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Comparison:
     """The second side against the first."""
 
@@ -114,11 +114,11 @@ class Comparison:
     second: str
     same_run: bool
     changes: tuple[ChangedFact, ...]
-    not_said: tuple[str, ...]  # facts that neither run says
+    not_said: tuple[str, ...] = ()  # facts that neither run says
     means: tuple[Mean, ...]  # for each timing over all, then by implementation and mode
     cells: tuple[ComparedCell, ...]  # regressions first
-    only_first: int  # cells that the other side has not tried
-    only_second: int
+    only_first: int = 0  # cells that the other side has not tried
+    only_second: int = 0
     coverage: tuple[TimingCoverage, ...]  # by timing, in the order of the means
     remarks: tuple[str, ...]
 
@@ -138,9 +138,9 @@ def compare(first: Side, second: Side) -> Comparison:
     tried = Counter((m.timing, pair or m.implementation, m.mode) for m in (before | after).values())
     parts = (before.keys() & after.keys(), before.keys() - after.keys(), after.keys() - before.keys())
     return Comparison(
-        first.name,
-        second.name,
-        same_run,
+        first=first.name,
+        second=second.name,
+        same_run=same_run,
         changes=tuple(_changes(first, second)),
         not_said=tuple(fact for fact in FACTS if getattr(first.run, fact) is getattr(second.run, fact) is None),
         means=tuple(geometric_means(cells, tried)),

@@ -14,27 +14,17 @@ from functools import cache
 from pathlib import Path
 
 from results.formats.archives import BROKEN
-from results.formats.errors import ReaderFault, UploadError, wall
-from results.formats.importing import (
-    AlreadyHere,
-    Arrival,
-    RunStanding,
-    difference,
-    import_for_undo,
-    left_alone,
-    standing,
-    take_back,
-)
+from results.formats.errors import AlreadyHere, ReaderFault, UploadError, wall
+from results.formats.importing import Arrival, RunStanding, import_for_undo, left_alone, standing, take_back
 from results.formats.mapping import TableMapping
 from results.formats.peers.engine import Peer
 from results.formats.plain_table import UnknownTable, unknown
 from results.formats.tables import check_size
-from results.formats.upload import Column, Format, Rejection, Understanding, Upload
+from results.formats.upload import Format, Understanding, Upload
 
 __all__ = [
-    "AlreadyHere", "Arrival", "Column", "ReaderFault", "Rejection", "RunStanding", "TableMapping", "Understanding",
-    "UnknownTable", "UploadError", "difference", "formats", "import_for_undo", "left_alone", "standing", "take_back",
-    "understand",
+    "AlreadyHere", "Arrival", "ReaderFault", "RunStanding", "TableMapping", "Understanding", "UnknownTable",
+    "UploadError", "formats", "import_for_undo", "left_alone", "standing", "take_back", "understand",
 ]  # fmt: skip
 _POSSIBLE = (
     "Possible are tables (CSV, Excel, Markdown), run folders, exports of attnbench, and result files of other tools as "

@@ -52,20 +52,15 @@ def members(data: bytes, wanted: Set[str]) -> dict[str, bytes]:
 
 
 def opened(files: Files) -> list[tuple[str, bytes]]:
-    """Return the files to read: those inside of archives, and each run as one file. Raises UploadError."""
-    return bundled(unpacked(files))
+    """Return the files to read: those inside of archives that are no run folders, and each run as one file.
 
-
-def unpacked(files: Files) -> list[tuple[str, bytes]]:
-    """Return the files, where the files of a zip replace it unless it holds a run folder; names combine both.
-
-    Raises UploadError if such a zip is damaged or unpacks to too much.
+    Names of files inside combine both. Raises UploadError if such an archive is damaged or unpacks to too much.
     """
     found: list[Any] = []
     for name, data in files:
         inside = _tables_of(name, data) if data[:4] == ZIP else None
         found += [(name, data)] if inside is None else inside
-    return found
+    return bundled(found)
 
 
 def as_journal(name: str, data: bytes) -> tuple[str, bytes]:

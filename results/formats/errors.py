@@ -1,10 +1,4 @@
-"""Why an upload is refused, and the context manager around every reader of uploads.
-
-UploadError         the file is refused; the message is for the user
-└── ReaderFault     the file is refused because of a defect in our reader
-CellError           one cell or row is refused
-└── CellFault       one cell is refused, with its column and text
-"""
+"""Why an upload is refused, and the context manager around every reader of uploads."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +12,10 @@ class UploadError(ValueError):
 
 class ReaderFault(UploadError):
     """A file that a reader broke on. It is refused like any other; the fuzz test counts it as a defect."""
+
+
+class AlreadyHere(UploadError):
+    """Another import brought the same file at the same moment."""
 
 
 class CellError(ValueError):

@@ -10,17 +10,18 @@ import errno
 import os
 import re
 import shutil
-from collections import defaultdict
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 
 from results.files import durable, library
 from results.files.journal import PUBLISHED, JournalError, RunFolder
 from results.files.library import Deleted
-from results.formats.errors import CellError, UploadError, wall
+from results.formats.errors import AlreadyHere, CellError, UploadError, wall
 from results.formats.upload import Understanding
 from results.formats.values import words
+from results.grouping import grouped
 from results.records import Measurement, Run
 
 LEAVE, NEW, REPLACE = "leave", "new", "replace"  # ways to import a run whose id exists with other contents
@@ -44,10 +45,6 @@ class RunStanding:
         return self.here and (self.known < self.numbers or self.gpus[0] != self.gpus[1])
 
 
-class AlreadyHere(UploadError):
-    """Another import brought the same file at the same moment."""
-
-
 @dataclass(frozen=True)
 class Arrival:
     """The runs that an import wrote, so that it can be undone."""
@@ -58,14 +55,12 @@ class Arrival:
 
 def standing(home: Path, understanding: Understanding) -> list[RunStanding]:
     """Return each run of the file compared with the stored run of the same id."""
-    ids: dict[str, list[str]] = defaultdict(list)
-    for measurement in understanding.measurements:
-        ids[measurement.run_id].append(measurement.measurement_id)
+    numbers = grouped(understanding.measurements, attrgetter("run_id"))
     found = []
     for run in understanding.runs:
         folder = _place(Path(home), run.run_id)
         known = RunFolder(folder).measurement_ids() if folder else set()
-        own = ids[run.run_id]
+        own = [measurement.measurement_id for measurement in numbers.get(run.run_id, ())]
         ships = folder is not None and folder.parent == PUBLISHED
         gpus = (run.gpu_name, _gpu_here(folder) if folder and run.gpu_name else run.gpu_name)
         shared = sum(name in known for name in own)
@@ -116,13 +111,11 @@ def import_for_undo(
         raise UploadError("No line of the file can be taken.")
     with wall(understanding.upload.filename, "imported"):
         differing = {run.run_id for run in standing(home, understanding) if run.differs} if existing != LEAVE else set()
-        by_run: dict[str, list[Measurement]] = defaultdict(list)
-        for measurement in understanding.measurements:
-            by_run[measurement.run_id].append(measurement)
+        by_run = grouped(understanding.measurements, attrgetter("run_id"))
         fresh = [
             (_completed(run, understanding, gpu_name), by_run[run.run_id])
             for run in understanding.runs
-            if by_run[run.run_id] and (run.run_id in differing or not _place(Path(home), run.run_id))
+            if run.run_id in by_run and (run.run_id in differing or not _place(Path(home), run.run_id))
         ]
         if existing == NEW:
             fresh = [_renamed(Path(home), *each) if each[0].run_id in differing else each for each in fresh]

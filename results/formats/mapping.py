@@ -202,21 +202,10 @@ class TableMapping:
         found = []
         for at, role in said.items():
             metric, unit = role.meaning.split("/")
-            if role.statistic == "std":
-                continue
-            found.append(
-                NumberColumn(
-                    at,
-                    header[at],
-                    metric,
-                    role.implementation or None,
-                    role.mode or None,
-                    (first or None) if metric == "speedup" else None,
-                    role.statistic,
-                    spreads.get(_spread_key(role)),
-                    UNITS[unit][1],
-                )
-            )
+            names = (role.implementation or None, role.mode or None, (first or None) if metric == "speedup" else None)
+            spread = spreads.get(_spread_key(role))
+            if role.statistic != "std":
+                found.append(NumberColumn(at, header[at], metric, *names, role.statistic, spread, UNITS[unit][1]))
         return found
 
     def problem(self) -> str | None:
@@ -250,16 +239,7 @@ def guess(sheet: Sheet) -> TableMapping:
             settled[at] = replace(times[0], statistic="std")
         elif role.meaning.startswith("speedup") and not role.mode:
             settled[at] = replace(role, mode=times[0].mode)
-    return TableMapping(tuple(settled), decimal_of(sheet))
-
-
-def decimal_of(sheet: Sheet) -> str:
-    """Return the decimal mark of the cells of a table; "" if all of them are ambiguous."""
-    cells = [cell.strip() for _, row in sheet.rows[:_LOOKED_AT] for cell in row]
-    points, commas = (sum(values.shows_decimal(cell, mark) for cell in cells) for mark in ".,")
-    if points == commas:
-        return "" if commas or any(values.is_ambiguous(cell) for cell in cells) else "."
-    return "." if points > commas else ","
+    return TableMapping(tuple(settled), values.decimal_of(cell for _, row in sheet.rows[:_LOOKED_AT] for cell in row))
 
 
 def key_of(header: Sequence[str]) -> str:
@@ -326,11 +306,8 @@ def from_json(record: Any) -> TableMapping:
         mapping = TableMapping(roles, record["decimal"], dict(record["constants"]))
     except (TypeError, KeyError, ValueError) as error:
         raise UploadError(f"This is no mapping of columns: {error}.") from error
-    wrong = [
-        role
-        for role in roles
-        if role.meaning not in CHOICES or role.statistic not in ("printed", *_STATISTICS.values())
-    ]
+    statistics = ("printed", *_STATISTICS.values())
+    wrong = [role for role in roles if role.meaning not in CHOICES or role.statistic not in statistics]
     wrong += [role for role in roles if role.mode and role.mode not in MODE_ALIASES.values()]
     if wrong or mapping.decimal not in DECIMALS or len(roles) > MAX_COLUMNS:
         raise UploadError("This is no mapping of columns: it has a meaning that does not exist.")

@@ -12,17 +12,7 @@ from typing import Any
 
 from results.formats import mapping, values
 from results.formats.errors import CellError, CellFault, UploadError
-from results.formats.mapping import (
-    DECIMALS,
-    PARSERS,
-    UNITS,
-    NumberColumn,
-    TableMapping,
-    check_constants,
-    fields_of,
-    lacking,
-    normalise,
-)
+from results.formats.mapping import PARSERS, UNITS, NumberColumn, TableMapping, normalise
 from results.formats.tables import Sheet
 from results.formats.upload import Column, Format, Taken, Understanding, Upload, reason_against_file, sheet_of
 from results.grouping import grouped
@@ -70,7 +60,7 @@ def understand(upload: Upload) -> Understanding:
     sheet = sheet_of(upload, lambda sheet: _reason_against(upload, sheet))
     chosen = upload.mapping_of(sheet) or mapping.guess(sheet)
     runs = _runs(upload, sheet, chosen.fields.get("gpu_name"))
-    reading = ReadRows(upload, runs, sheet=sheet, mapping=chosen, constants=check_constants(chosen.constants))
+    reading = ReadRows(upload, runs, sheet=sheet, mapping=chosen, constants=mapping.check_constants(chosen.constants))
     for line, row in sheet.rows:
         reading.read(line, row)
     reading.name_baseline()
@@ -101,20 +91,20 @@ def _reason_against(upload: Upload, sheet: Sheet) -> str | None:
     chosen = upload.mapping_of(sheet)
     if chosen:
         return chosen.problem()
-    fields = set(fields_of(sheet.header))
+    fields = set(mapping.fields_of(sheet.header))
     guessed = mapping.guess(sheet)
     if not guessed.numbers(sheet.header):
         return "No column of times or other numbers with a unit was found, such as latency_ms, fwd (µs) or TFLOP/s."
     if not any(role.implementation for role in guessed.roles) and "implementation" not in fields:
-        return lacking(fields, ("implementation",))
+        return mapping.lacking(fields, ("implementation",))
     fields |= {"seqlen"} if "seqlen_q" in fields else set()
     fields |= {"head_dim"} if {"embed_dim", "num_heads"} <= fields else set()
-    return lacking(fields, REQUIRED)
+    return mapping.lacking(fields, REQUIRED)
 
 
 def _other_operation(sheet: Sheet) -> str | None:
     """Return that a table without heads times another operation, such as a normalization; None if it may not."""
-    if {"head_dim", "num_heads"} & set(fields_of(sheet.header)):
+    if {"head_dim", "num_heads"} & set(mapping.fields_of(sheet.header)):
         return None
     for operation, starts in values.WORDS["other_operations"].items():
         if column := next((name for name in sheet.header if normalise(name).startswith(tuple(starts))), None):
@@ -279,7 +269,7 @@ class ReadRows(Taken):
             if number.baseline:
                 yield f"{number.header} is {number.baseline} over {number.implementation}."
         if chosen.decimal == ",":
-            yield f"Numbers are written as {DECIMALS[',']}, with a decimal comma."
+            yield f"Numbers are written as {mapping.DECIMALS[',']}, with a decimal comma."
         yield from (f"{name} is {text} in every row." for name, text in chosen.constants.items())
         yield "Every row is attention alone (level op), unless a column says otherwise."
         if "timing" not in fields:

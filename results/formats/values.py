@@ -4,6 +4,7 @@ import json
 import math
 import re
 import unicodedata
+from collections.abc import Iterable
 from functools import lru_cache, partial
 from typing import Any
 
@@ -25,8 +26,8 @@ _COMMA = re.compile(r"[+-]?\d+,\d+", re.ASCII)
 _SPACED = re.compile(r"(?<=\d)[ '\u00a0\u2009\u202f\u2019](?=\d{3}(?!\d))")  # between groups of three digits
 _POINT_NUMBER = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?", re.ASCII)
 _COMMA_NUMBER = re.compile(r"[+-]?(?:\d{1,3}(?:\.\d{3})+|\d*)(?:,\d+)?", re.ASCII)
-_EITHER = re.compile(r"[1-9]\d{0,2},\d{3}", re.ASCII)
-_SHOWS = {
+_EITHER = re.compile(r"[1-9]\d{0,2},\d{3}", re.ASCII)  # its comma can separate thousands or decimals
+_SHOWS = {  # by decimal mark numbers that can only have that one, such as 0.35 or 1,024.5 with a point
     mark: re.compile(
         rf"[+-]?(?:0?{one}\d+|\d+{one}(?:\d{{1,2}}|\d{{4,}})|\d{{4,}}{one}\d+|\d{{1,3}}(?:{other}\d{{3}})+{one}\d+)",
         re.ASCII,
@@ -95,14 +96,13 @@ def localised(text: str, decimal: str) -> str:
     return text
 
 
-def shows_decimal(text: str, mark: str) -> bool:
-    """Return whether a cell can only be a number with that decimal mark, such as 0.35 or 1,024.5 with a point."""
-    return bool(_SHOWS[mark].fullmatch(text))
-
-
-def is_ambiguous(text: str) -> bool:
-    """Return whether the comma of a number can separate thousands or decimals, as in 1,024."""
-    return bool(_EITHER.fullmatch(text))
+def decimal_of(cells: Iterable[str]) -> str:
+    """Return the decimal mark of the numbers in cells; "" if all of them are ambiguous."""
+    texts = [cell.strip() for cell in cells]
+    points, commas = (sum(_SHOWS[mark].fullmatch(text) is not None for text in texts) for mark in ".,")
+    if points == commas:
+        return "" if commas or any(map(_EITHER.fullmatch, texts)) else "."
+    return "." if points > commas else ","
 
 
 @lru_cache(maxsize=256)

@@ -9,7 +9,7 @@ import zipfile
 from datetime import date, datetime
 from typing import Any
 
-from results.formats.archives import BROKEN, MAX_MEMBERS, ZIP
+from results.formats.archives import BROKEN, MAX_MEMBERS
 from results.formats.errors import UploadError
 from results.formats.tables import MAX_COLUMNS, MAX_ROWS, Sheet, sheet_of_records
 
@@ -22,9 +22,7 @@ _PARTS = {"[Content_Types].xml", "xl/workbook.xml"}
 
 
 def is_workbook(data: bytes) -> bool:
-    """Return whether a file is a workbook of Excel, by its parts."""
-    if data[:4] != ZIP:
-        return False
+    """Return whether a zip archive is a workbook of Excel, by its parts."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             return set(archive.namelist()) >= _PARTS

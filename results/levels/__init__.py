@@ -66,7 +66,7 @@ class Level:
     columns: Axis  # axis of the map with the sequence length; its column is always `seqlen`
     rows: Axis
     shape_sql: str  # SQL over `measurements` and the run's `sweep`: the shape that a slice keeps apart, as text
-    flops: Callable[[Fields, str | None], float | None]  # operations of one call in a mode
+    flops: Callable[[Fields, str | None], float | None]  # operations of one call; None if a size is not stated
     flops_source: str
     bytes_moved: Callable[[Fields, str | None], float | None]  # least device memory traffic of one call
     bytes_source: str

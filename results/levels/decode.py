@@ -92,7 +92,6 @@ def forms(case: Fields) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def flops(case: Fields, mode: str | None) -> float | None:
-    """Return the operations of one call by `flops_source`; None if a size or the mask is not stated."""
     found = numbers_of(case, "num_heads", "head_dim", "causal", "window_size")
     lengths = _counts_of(case)
     if mode != "decode" or found is None or lengths is None:
@@ -104,7 +103,6 @@ def flops(case: Fields, mode: str | None) -> float | None:
 
 
 def bytes_moved(case: Fields, mode: str | None) -> float | None:
-    """Return the bytes of one call by `bytes_source`; None if a size is not stated."""
     window = known(case.get("window_size"))
     queries = _query_bytes(case)
     lengths = _counts_of(case)
@@ -133,7 +131,6 @@ def memory(case: Fields, work: WorkspaceLaw, of_pass: str) -> MemoryParts | None
 
 
 def _said(case: Case) -> dict[str, object]:
-    """Return words of a case beyond its fields."""
     return {
         "kind": case.subject if case.subject != "attention" else None,
         "spec": case.lengths if batches.is_spec(case.lengths) else None,
@@ -163,12 +160,8 @@ def _cache_bytes(case: Fields, keys: Mapping[int, int]) -> float:
     scales = 0 if stored == case["dtype"] else 2 * case["num_kv_heads"] * _SCALE_BYTES
     page_size = int(known(case.get("page_size")) or 0)
     pages = sum(count * -(-length // page_size) for length, count in keys.items()) if page_size else 0
-    records = (
-        float(sum(length * count for length, count in keys.items()))
-        * case["num_kv_heads"]
-        * width
-        * DTYPE_BYTES[str(stored)]
-    )
+    tokens = float(sum(length * count for length, count in keys.items()))
+    records = tokens * case["num_kv_heads"] * width * DTYPE_BYTES[str(stored)]
     return records + scales + pages * _PAGE_ENTRY_BYTES
 
 

@@ -101,7 +101,6 @@ class MemoryParts:
 
     @property
     def peak(self) -> float:
-        """Return the sum."""
         return self.given + self.returned + self.matrices + self.workspace
 
 

@@ -75,7 +75,6 @@ class ModelMemory:
 
     @property
     def peak(self) -> float:
-        """Return the sum."""
         parts = (self.cache, self.gradients, self.optimizer, self.activations, self.matrices, self.workspace)
         return self.weights + sum(parts)
 
@@ -150,41 +149,24 @@ def training_moments(case: Fields, config: ModelConfig, work: WorkspaceLaw) -> t
         matrices=0.0 if recomputed or not work.matrices else config.layers * matrix / MIB,  # the probabilities
         workspace=tokens * config.vocab * _LOSS_FLOAT32 * _FLOAT32 / MIB,
     )
-    resident = {"weights": weights, "optimizer": states}
-    in_backward = _in_backward(resident, config, work, saved, tokens, matrix, size)
-    return at_loss, in_backward, ModelMemory("at the step", weights, gradients=weights, optimizer=states)
-
-
-def _in_backward(
-    resident: Mapping[str, float],
-    config: ModelConfig,
-    work: WorkspaceLaw,
-    saved: SavedByLayer,
-    tokens: int,
-    matrix: float,
-    size: int,
-) -> ModelMemory:
-    """Return the memory in the backward of the first layer, in its MLP or in its attention.
-
-    `matrix` is the size of one score matrix in bytes; `resident` has the MiB of weights and optimizer states.
-    """
     missing = (config.vocab * config.hidden + (config.at_depth(1).parameters - config.outside_parameters)) * size / MIB
-    inputs, layer = tokens * config.hidden * size, tokens * saved_bytes(saved, config, size)
-    of_mlp = ModelMemory(
-        "in the backward",
-        **resident,
-        gradients=max(0.0, resident["weights"] - missing),
+    in_mlp = ModelMemory(
+        "in the backward",  # of the first layer
+        weights,
+        optimizer=states,
+        gradients=max(0.0, weights - missing),
         activations=(inputs + layer) / MIB,
         matrices=min(1.0, work.matrices) * matrix / MIB,  # the probabilities, saved for the attention
         workspace=tokens * _mlp_numbers(saved, config) * size / MIB,
     )
-    of_attention = replace(
-        of_mlp,
+    in_attention = replace(
+        in_mlp,
         activations=(inputs + tokens * _attention_numbers(config) * size) / MIB,
         matrices=work.matrices * matrix / MIB,
         workspace=2 * inputs / MIB,  # gradients of out and of the residual stream
     )
-    return max(of_mlp, of_attention, key=lambda moment: moment.peak)
+    in_backward = max(in_mlp, in_attention, key=lambda moment: moment.peak)
+    return at_loss, in_backward, ModelMemory("at the step", weights, gradients=weights, optimizer=states)
 
 
 def saved_bytes(saved: SavedByLayer, config: ModelConfig, size: int) -> float:

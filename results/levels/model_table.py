@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from results.paths import toml_of
-from results.records import Case
+from results.records import Case, whole_case
 
 
 class UnknownModel(LookupError):
@@ -203,42 +203,17 @@ def model(name: str) -> ModelConfig:
         raise UnknownModel(f"Unknown model {name!r}. Available: {', '.join(models())}.") from None
 
 
-def model_case(
-    subject: str,
-    *,
-    batch: int,
-    seqlen: int,
-    dtype: str,
-    query_tokens: int | None = None,
-    num_layers: int | None = None,
-    optimizer: str = "none",
-    checkpointing: bool = False,
-    compiled: bool = False,
-) -> Case:
+def model_case(subject: str, *, seqlen: int, query_tokens: int | None = None, **sizes: Any) -> Case:
     """Return a fully specified case of a model: a prefill, a training step if it has an optimizer, or decoding.
 
     In decoding `query_tokens` are the last of `seqlen`. `num_layers` defaults to all layers of the model. A cache of
     latent attention holds latents, as in transformers. Raises UnknownModel for a name that is not in the table.
     """
-    sizes = model(subject)
-    latents = sizes.latent if optimizer == "none" else None
-    return Case(
-        level="model",
-        subject=subject,
-        batch=batch,
-        num_heads=sizes.heads,
-        num_kv_heads=sizes.kv_heads,
-        seqlen_q=query_tokens or seqlen,
-        seqlen_k=seqlen,
-        head_dim=sizes.head_dim,
-        head_dim_v=sizes.value_dim,
-        dtype=dtype,
-        causal=True,
-        window_size=sizes.window_size,
-        page_size=0,
-        latent_dim=latents.rank if latents else 0,
-        num_layers=num_layers or sizes.layers,
-        optimizer=optimizer,
-        checkpointing=checkpointing,
-        compiled=compiled,
-    )
+    known = model(subject)
+    usual: dict[str, Any] = {"num_heads": known.heads, "num_kv_heads": known.kv_heads, "num_layers": known.layers}
+    usual |= {"head_dim": known.head_dim, "head_dim_v": known.value_dim, "window_size": known.window_size}
+    usual |= {"optimizer": "none", "checkpointing": False, "compiled": False}
+    if known.latent and sizes.get("optimizer", "none") == "none":
+        usual["latent_dim"] = known.latent.rank
+    lengths = {"seqlen_q": query_tokens or seqlen, "seqlen_k": seqlen}
+    return whole_case("model", subject, sizes, usual, causal=True, **lengths)

@@ -13,7 +13,7 @@ from results.paths import toml_of
 from results.records import Case, attention_case
 
 _HUB = "https://huggingface.co/{}/blob/main/config.json"
-_OPTIONAL = ("head_dim_v", "window_size", "features")
+_SIZES = ("head_dim", "head_dim_v", "window_size", "features")
 _IDENTITY = (
     "batch", "num_heads", "num_kv_heads", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v", "causal", "window_size",
     "features",
@@ -30,7 +30,6 @@ class RealShape:
     case: Case  # in bfloat16
 
     def in_dtype(self, dtype: str) -> Case:
-        """Return the case of this shape in a dtype."""
         fields = {name: getattr(self.case, name) for name in _IDENTITY if name != "seqlen_q"}
         return attention_case(seqlen=self.case.seqlen_q, dtype=dtype, **fields)
 
@@ -38,21 +37,12 @@ class RealShape:
 def _shapes(name: str) -> Iterator[RealShape]:
     """Yield the shapes of a TOML file, which has the heads of models and the calls made of them."""
     for each in toml_of(__file__, name)["models"]:
-        heads, kv_heads = each["heads"]
-        rest = {"head_dim_v": each["head_dim"], **{field: each[field] for field in _OPTIONAL if field in each}}
+        heads = dict(zip(("num_heads", "num_kv_heads"), each["heads"], strict=True))
+        rest = heads | {"head_dim_v": each["head_dim"]} | {field: each[field] for field in _SIZES if field in each}
         source = each.get("source") or _HUB.format(each["hub"])
         for layer, batch, queries, keys, *causal in each["uses"]:
-            case = attention_case(
-                batch=batch,
-                num_heads=heads,
-                num_kv_heads=kv_heads,
-                seqlen=queries,
-                seqlen_k=keys,
-                head_dim=each["head_dim"],
-                dtype="bfloat16",
-                causal=any(causal),
-                **rest,
-            )
+            lengths = {"seqlen": queries, "seqlen_k": keys}
+            case = attention_case(batch=batch, dtype="bfloat16", causal=any(causal), **lengths, **rest)
             yield RealShape(each["domain"], f"{each['model']}: {layer}", source, case)
 
 

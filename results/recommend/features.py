@@ -25,6 +25,7 @@ FEATURES = {
     for name, condition in toml_of(__file__).items()
 }
 RAN, CHECKED, REFUSED, FAILED, NOT_TRIED = "ran", "checked", "refused", "failed", "not tried"
+_SEEN = {"RAN": RAN, "CHECKED": CHECKED, "REFUSED": REFUSED, "FAILED": FAILED, "NOT_TRIED": NOT_TRIED}
 
 
 def features(store: Store, filters: Filters) -> pd.DataFrame:
@@ -37,9 +38,8 @@ def features(store: Store, filters: Filters) -> pd.DataFrame:
     condition, params = filtered(Filters(gpu=filters.gpu, source=filters.source, run=filters.run))
     condition += f" AND {on_map_of(level)}"
     parts = (_SQL("tried", at=at, feature=name, has=has) for at, (name, has) in enumerate(FEATURES.items()))
-    sql = _SQL("features", condition=condition, parts=" UNION ALL ".join(parts))
+    sql = _SQL("features", condition=condition, parts=" UNION ALL ".join(parts), **_SEEN)
     table = store.query(sql, [with_precision(store, "fp8", level.name), *params])
-    table = table.assign(seen=[_seen(row) for row in table.to_dict("records")]).drop(columns=["place", "errors"])
     if not level.one_attention:
         return table
     of_calls = _of_calls(filters.gpu, list(dict.fromkeys(table["implementation"])))
@@ -87,13 +87,3 @@ def _checked(result: str | Mapping[str, Any] | None) -> dict[str, Any]:
     largest = max((error for error in result["errors"].values() if error is not None), default=0.0)
     why = f"{largest} times the error that is allowed" if largest > 1 else result["why"]
     return {"tried": 1, "refused": 0, "why": why, "seen": FAILED}
-
-
-def _seen(row: dict) -> str:
-    if row["numbers"]:
-        return RAN
-    if not row["tried"]:
-        return NOT_TRIED
-    if row["errors"]:
-        return CHECKED
-    return REFUSED if row["refused"] == row["tried"] else FAILED

@@ -3,7 +3,10 @@ WITH tries AS (
     SELECT *, metric = 'latency_ms' AS timed, list_contains(?, run_id || '/' || implementation) AS in_fp8
     FROM results
     WHERE (metric = 'latency_ms' OR starts_with(metric, 'error_')) AND status <> 'skipped' AND {condition})
-{parts} ORDER BY place, implementation
+SELECT feature, implementation, numbers, tried, refused, why,
+       CASE WHEN numbers > 0 THEN '{RAN}' WHEN tried = 0 THEN '{NOT_TRIED}' WHEN errors > 0 THEN '{CHECKED}'
+            WHEN refused = tried THEN '{REFUSED}' ELSE '{FAILED}' END AS seen
+FROM ({parts}) ORDER BY place, implementation
 
 -- name: tried
 SELECT {at} AS place, '{feature}' AS feature, implementation,

@@ -26,6 +26,7 @@ _OF_SIZES: Mapping[str, Callable[[Case], bool]] = {
 }
 # What `command` sets in the sweep that it starts from, by what is wanted and by what is not.
 _WITH = {"window": "window_size=1024", "gqa": "num_kv_heads=8", "causal": "causal=true"}
+_IMPLIES = {"two_windows": "window", "prefix_lengths": "causal"}
 _WITHOUT = {"window": "window_size=0", "gqa": "num_kv_heads=32", "causal": "causal=false"}
 
 
@@ -75,11 +76,7 @@ def command(wanted: Collection[str]) -> str:
     examples = {feature.name: feature.example for feature in asked}
     examples |= {feature.needs.partition("=")[0]: feature.needs for feature in asked if feature.needs}
     texts = "+".join(examples.values())
-    wants = {
-        *wanted,
-        *(["window"] if "two_windows" in wanted else []),
-        *(["causal"] if "prefix_lengths" in wanted else []),
-    }
+    wants = {*wanted, *(_IMPLIES[name] for name in wanted if name in _IMPLIES)}
     sets = [(_WITH if name in wants else _WITHOUT)[name] for name in _WITH]
     sets += [f"features={texts}"] if texts else []
     sets += ["modes=fwd,bwd,fwd_bwd" if "backward" in wanted else "modes=fwd"]

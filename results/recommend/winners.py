@@ -80,11 +80,9 @@ def winners_by_gpu(store: Store, filters: Filters, timings: Sequence[str]) -> pd
         of_gpu = next((table for one in slices if len(table := winners(store, one))), None)
         if of_gpu is not None:
             tables.append(of_gpu.assign(gpu=gpu))
-    return (
-        pd.concat(tables, ignore_index=True)
-        if tables
-        else pd.DataFrame(columns=[*cell_columns(filters), *WINNER_COLUMNS, "gpu"])
-    )
+    if not tables:
+        return pd.DataFrame(columns=[*cell_columns(filters), *WINNER_COLUMNS, "gpu"])
+    return pd.concat(tables, ignore_index=True)
 
 
 def _contests(store: Store, filters: Filters) -> Iterator[Contest]:
@@ -115,7 +113,6 @@ def _first(contest: Contest) -> Contender:
 
 
 def measurement_of(row: Mapping[str, Any]) -> Measurement:
-    """Return the measurement of a stored row."""
     fields: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in row.items()}
     case = Case(**{name: fields.pop(name) for name in CASE_FIELDS})
     fields |= {name: fields[name] or () for name in ("samples", "flags")}

@@ -77,9 +77,7 @@ def write(
     return [folder / name for name in files]
 
 
-def data_of(
-    store: Store, *, runs: Sequence[Run], findings: Sequence[Finding], gpus: Sequence[str] = ()
-) -> dict[str, Any]:
+def data_of(store: Store, *, runs: Sequence[Run], findings: Sequence[Finding], gpus: Sequence[str]) -> dict[str, Any]:
     """Return the content of data.json but for the reports."""
     axes = {name: [getattr(levels.level_of(name), axis).label for axis in ("columns", "rows")] for name in _LEVELS}
     return {

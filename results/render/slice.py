@@ -233,8 +233,6 @@ _FACTS = (
     "git_commit", "git_dirty", "protocol", "tf32",
 )  # fmt: skip
 _MOST_REASONS = 20
-_SLICES = _SQL("slices")
-_REASONS = _SQL("reasons")
 
 
 def render_run(store: Store, run: Mapping[str, Any]) -> str:
@@ -256,7 +254,7 @@ def render_run(store: Store, run: Mapping[str, Any]) -> str:
 
 def _slices(store: Store, run_id: str) -> list[Filters]:
     """Return the modes of the workload and mask with the most latencies, with kernel times if there are any."""
-    rows = store.rows(_SLICES, [run_id])
+    rows = store.rows(_SQL("slices"), [run_id])
     if not rows:
         return []
     leading, timings = rows[0][:4], {row[5] for row in rows}
@@ -278,7 +276,7 @@ def _facts(run: Mapping[str, Any]) -> str:
 
 
 def _reasons(store: Store, run_id: str) -> Iterator[str]:
-    rows = store.rows(_REASONS, [run_id])
+    rows = store.rows(_SQL("reasons"), [run_id])
     if not rows:
         return
     yield "## What has no number, and why"

@@ -39,7 +39,8 @@ class TableCoverage:
 
 def coverage(found: Sequence[Section]) -> list[TableCoverage]:
     """Return the coverage of each table of a report, in order."""
-    titles = dict.fromkeys(section.title for section in found if not section.by_formula and section.is_printed)
+    printed = (section for section in found if any(any(row.printed) for row in section.rows))
+    titles = dict.fromkeys(section.title for section in printed if not section.by_formula)
     return [_of_table(title, found) for title in titles]
 
 

@@ -25,7 +25,8 @@ from results.reports.own import OwnNumbers
 
 Evidence = tuple[tuple[str, ...], Callable[[Case], object]]
 _HERE = Path(__file__).parent
-_LENGTHS: dict[str, Callable[[int], str]] = {"plain": str, "comma": "{:,}".format, "K": layout.with_k}
+_LENGTHS: dict[str, Callable[[int], str]] = {"plain": str, "comma": "{:,}".format}
+_LENGTHS["K"] = lambda seqlen: f"{seqlen // 1024}K" if seqlen % 1024 == 0 else str(seqlen)
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,6 @@ class Report:
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all reports."""
     return tuple(sorted(path.stem for path in _HERE.glob("[!_]*.toml")))
 
 
@@ -60,10 +60,7 @@ def get(name: str) -> Report:
     grids = [_grid(table, module) for table in tables]
     return Report(
         name=name,
-        label=said["label"],
-        title=said["title"],
-        source=said["source"],
-        implementations=said["implementations"],
+        **{field: said[field] for field in ("label", "title", "source", "implementations")},
         grids=tuple(grids),
         formula_grids=tuple(grid for grid, table in zip(grids, tables, strict=True) if table.get("by_formula")),
         claims=tuple(

@@ -73,7 +73,6 @@ class Shipped:
         self.used: dict[str, set[Case]] = {}  # cases of the times that were asked for, by run
 
     def read(self, run_id: str) -> tuple[Run, list[Measurement]]:
-        """Return a run and its measurements."""
         if run_id not in self._read:
             self._read[run_id] = library.read(next(f for f in self.folders if f.run_id == run_id))
         return self._read[run_id]
@@ -121,7 +120,6 @@ class Shipped:
 
     @cached_property
     def of_reports(self) -> list[tuple[Run, list[Measurement]]]:
-        """Return the runs of the published reports."""
         return [self.read(folder.run_id) for folder in self.folders if folder.run().report]
 
 
@@ -140,7 +138,6 @@ class Means:
 
 
 def _means(name: str) -> tuple[Means, ...]:
-    """Return the rows of a table of means."""
     rows = _READ["means"][name]
     return tuple(Means(**row | {part: tuple(row[part]) for part in ("labels", "processes")}) for row in rows)
 
@@ -161,12 +158,8 @@ def cells(shipped: Shipped, row: Means, corner: str = "") -> tuple[str, ...]:
     first, *more = row.labels
     lengths = sorted(r.case.seqlen_q for r in kept)
     span = f", {lengths[0]} to {lengths[-1]}" if "seqlen" in corner else ""
-    return (
-        f"{first}{span} ({len({r.case for r in kept})} shapes)",
-        *more,
-        *[str(len(row.processes))] * bool(more),
-        *_spans(kept),
-    )
+    processes = [str(len(row.processes))] * bool(more)
+    return f"{first}{span} ({len({r.case for r in kept})} shapes)", *more, *processes, *_spans(kept)
 
 
 def feature_means(shipped: Shipped) -> str:

@@ -53,11 +53,6 @@ def read_seqlen(text: str) -> int:
     return int(match[1]) * (1024 if match[2] else 1)
 
 
-def with_k(seqlen: int) -> str:
-    """Return a sequence length as reports print it: 2048 as 2K, 512 as 512."""
-    return f"{seqlen // 1024}K" if seqlen % 1024 == 0 else str(seqlen)
-
-
 def _split(cell: str) -> tuple[str, str | None]:
     match = _REMARK.match(cell)
     return (match["cell"], match["remark"]) if match else (cell, None)
@@ -145,11 +140,6 @@ class Section:
     def runs(self) -> tuple[str, ...]:
         """Return the runs of the own cells."""
         return tuple(dict.fromkeys(row.run for row in self.rows if row.run))
-
-    @property
-    def is_printed(self) -> bool:
-        """Return whether the report has this table; other tables are additions."""
-        return any(any(row.printed) for row in self.rows)
 
 
 class Note(NamedTuple):

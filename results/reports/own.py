@@ -89,10 +89,8 @@ class OwnNumbers:
         return [m for m in self.measurements if all(getattr(m.case, name) == value for name, value in said)]
 
     def _labels(self, grid: Grid, measurement: Measurement) -> Iterator[Labels]:
-        named = {
-            *self.implementations.values(),
-            *(each for names in grid.own.get("places", {}).values() for each in names),
-        }
+        places = grid.own.get("places", {}).values()
+        named = {*self.implementations.values(), *(each for names in places for each in names)}
         if measurement.implementation not in named:
             return
         candidates = (grid.name(measurement),) if grid.name else grid.rows
@@ -253,7 +251,6 @@ def own_metric(facts: Facts) -> str:
 
 
 def own_facts(grid: Grid, labels: Labels, column: Facts) -> Facts:
-    """Return the facts of an own cell."""
     return {**grid.facts, **grid.row(labels), **column, **grid.own}
 
 

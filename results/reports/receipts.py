@@ -38,12 +38,8 @@ def split(claim: str) -> tuple[str, int]:
 def of_headline(at: int, runs: headline.Shipped, own: Sequence[str]) -> str:
     """Return the receipt of a row of the headline table, by the runs that it is made from, and by `own` runs if any."""
     row = headline.SUMMARY[at]
-    found = [
-        (
-            "made from these runs",
-            [runs.read(run_id) for process in row.processes for run_id in headline.ids_of(process)],
-        )
-    ]
+    made_from = [runs.read(run_id) for process in row.processes for run_id in headline.ids_of(process)]
+    found = [("made from these runs", made_from)]
     if own:
         answer = "; ".join(_means(runs, replace(row, processes=(tuple(own),))))
         found.append((f"measured {answer}", [runs.read(run_id) for run_id in own]))

@@ -72,7 +72,6 @@ class CaseRun:
 
     @property
     def level(self) -> MeasuredLevel:
-        """Return the level of the case."""
         return level_of(self.case)
 
     @property
@@ -93,17 +92,13 @@ class CaseRun:
         """Return the implementation of that name at the case's level."""
         return self.level.implementations()[name]
 
+    def arguments(self, cell: Cell) -> tuple[Any, CaseInputs, str]:
+        """Return what the functions of a level take of a cell: its attention, inputs and mode."""
+        return self.implementation(cell.implementation).attention, self.inputs, cell.mode
+
     def call(self, cell: Cell) -> Call:
         """Return the call of a cell that is timed."""
-        return self.level.call(self.implementation(cell.implementation).attention, self.inputs, cell.mode)
-
-    def inner_call(self, cell: Cell) -> Call | None:
-        """Return the attention inside the call of a cell; None if its level has no separate one."""
-        return self.level.inner_call(self.implementation(cell.implementation).attention, self.inputs, cell.mode)
-
-    def device_call(self, cell: Cell, call: Call) -> Call | None:
-        """Return the form of a cell's call that is timed as `kernel`; None if its mode has no such time."""
-        return self.level.device_call(self.implementation(cell.implementation).attention, self.inputs, cell.mode, call)
+        return self.level.call(*self.arguments(cell))
 
     def attempt(
         self, cell: Cell | None, charged: Iterable[Cell], step: str, action: Callable[[], Any]
@@ -137,7 +132,6 @@ class CaseRun:
             self.live.remove(cell)
 
     def emit(self, cell: Cell, metric: str, **fields: Any) -> None:
-        """Emit a row of a cell."""
         self.emit_pass(cell.implementation, cell.mode, metric, **fields)
 
     def emit_pass(self, name: str, mode: str, metric: str, *, status: Status = Status.OK, **fields: Any) -> None:

@@ -168,8 +168,7 @@ def _measure_memory(run: CaseRun, cell: Cell) -> None:
         for metric in ("peak_memory_mb", "extra_memory_mb"):
             run.emit(cell, metric, status=Status.SKIPPED, note=NO_MEMORY_ON_CPU)
         return
-    attention = run.implementation(cell.implementation).attention
-    kept = run.level.kept_for_backward(attention, run.inputs, cell.mode)
+    kept = run.level.kept_for_backward(*run.arguments(cell))
     found = memory_of_call(run.call(cell), run.inputs.bytes_of(cell.mode), kept)
     for metric, value in found.items():
         run.emit(cell, metric, value=value, statistic="single", n=1)

@@ -145,8 +145,10 @@ class Rounds:
         start = time.monotonic()
         for timing in self.bench.timings:
             stopwatch = self.bench.stopwatches.get(timing)
-            timed = call if timing == "eager" or not stopwatch else self.run.device_call(item.cell, call)
-            if stopwatch is None or timed is None:
+            if stopwatch is None:
+                continue
+            timed = call if timing == "eager" else self.run.level.device_call(*self.run.arguments(item.cell), call)
+            if timed is None:
                 continue
             series = item.samples.setdefault(timing, [])
             with self.bench.costs.of(SAMPLING):
@@ -197,7 +199,7 @@ class Rounds:
 
     def _sample_inner(self, item: Timed) -> None:
         """Sample the attention inside alone, in one round and one timing, which is enough for its share of the call."""
-        call = self.run.inner_call(item.cell)
+        call = self.run.level.inner_call(*self.run.arguments(item.cell))
         timing = next((each for each in self.bench.timings if each in self.bench.stopwatches), None)
         if call is None or timing is None:
             return

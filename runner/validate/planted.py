@@ -7,12 +7,10 @@ wraps the whole call as a cheat would. `caught` measures all of them like a swee
 import ctypes
 import math
 import time
-import tomllib
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -20,6 +18,7 @@ import torch
 
 from kernels import registry
 from kernels.attention.torch_naive import hidden_keys
+from results.paths import toml_of
 from results.records import Case, Measurement, Status, attention_case
 from runner.cells import Cell
 from runner.machine.telemetry import Telemetry
@@ -335,7 +334,7 @@ def declared_bug(said: Mapping[str, Any]) -> PlantedBug:
     return PlantedBug(said["name"], changes, wrapper, tuple(modes), tuple(said.get("dtypes", DTYPES)), case)
 
 
-_DECLARED = tomllib.loads(Path(__file__).with_name("planted.toml").read_text())
+_DECLARED = toml_of(__file__)
 PLANTED, ON_CPU, ON_GPU = (tuple(map(declared_bug, _DECLARED[name])) for name in ("bugs", "on_cpu", "on_gpu"))
 
 

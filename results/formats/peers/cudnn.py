@@ -5,11 +5,10 @@ from typing import Any
 
 from results.formats import values
 from results.formats.errors import UploadError
-from results.formats.peers.engine import Failure, PeerFile, failure_of, not_finite, telling_line, whole_from_0
+from results.formats.peers.engine import Failure, failure_of, not_finite, peers_of, telling_line, whole_from_0
 from results.formats.peers.sources import Entry, Row, only
 from results.records import Status
 
-_FILE = PeerFile(__file__)
 _SOURCE = "cudnn-frontend"
 _TIME_COLUMNS = ("time_ms", "fwd_time_ms")  # headers B and C, and header A
 _OF_FAILURES = ("gpu_name", "cudnn_version", "cudnn_backend_version")  # columns that failed rows leave empty
@@ -87,7 +86,8 @@ def _with_masks(rows: Sequence[Row]) -> Callable[[Row], Mapping[str, Any]]:
         said = row.text("backend_detail") or (detail if row.text("backend") == "cudnn" else "")
         version = said.removeprefix("cudnn ").removesuffix(".0") if said.startswith("cudnn ") else ""
         name = (row.text("gpu_name") or gpu).replace(";", ",")
-        return {"mask": masks.get(_model(row)), "gpu_name": name, "backend_detail": said, "version": version}
+        found = {"mask": masks.get(_model(row)), "gpu_name": name, "backend_detail": said, "version": version}
+        return found | {"config": said[: values.MAX_TEXT] if " plan=" in said else None}
 
     return more
 
@@ -130,11 +130,6 @@ def _inference_case(row: Row) -> dict[str, Any]:
     }
 
 
-def _config(row: Row) -> dict[str, str | None]:
-    detail = row.text("backend_detail")
-    return {"config": detail[: values.MAX_TEXT] if " plan=" in detail else None}
-
-
 def _baseline(entry: Entry) -> Iterator[Row]:
     """Add the baseline, and drop the speedup of the baseline itself."""
     row = entry.value
@@ -146,4 +141,4 @@ def _baseline(entry: Entry) -> Iterator[Row]:
     yield row.having(baseline=f"{baseline} ({_SOURCE})", speedup=None if own else row.text("speedup"))
 
 
-TRAINING, INFERENCE, LLAMA = _FILE.peers(globals())
+TRAINING, INFERENCE, LLAMA = peers_of(__file__, globals())

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from results.formats import values
 from results.formats.errors import CellError, UploadError
-from results.formats.peers.engine import Failure, PeerFile
+from results.formats.peers.engine import Failure, peers_of
 from results.formats.peers.sources import Entry, Found, Row, lines_of, row_with
 from results.formats.tables import MAX_ROWS
 from results.formats.upload import Upload
@@ -24,7 +24,6 @@ _TABLE_ROW = re.compile(r"\d+(-\d+)?", re.ASCII)
 _HEADS = re.compile(r"Benchmarking .{1,200}?\bhdim=(\d+), .{0,300}?\bnheads=(\d+), nheads_kv=(\d+)")
 _SHAPE = ("hdim", "causal", "batch", "seqlen", "seqlen_q", "seqlen_kv", "gather_kv")  # the first columns of a table
 _RENAMED = {"headdim": "hdim", "head_dim": "hdim", "headdim_v": "hdim_v", "batch_size": "batch", "seqlen_kv": "seqlen"}
-_FILE = PeerFile(__file__)
 
 
 def _find(upload: Upload) -> Found | None:
@@ -77,6 +76,7 @@ def _of_line(place: int, line: str, ran: set[str], block: Mapping[str, str]) -> 
         if not time and not rate:
             raise CellError("has no number before TFLOP/s")
         said = {"seqlen_q": block.get("seqlen"), "hdim_v": block.get("hdim"), **block, **numbers, "method": name}
+        said["varlen"] = "varlen" if block.get("varlen") == "True" else None
         yield row_with(place, said | {"pass": _MODES.get(mode or block.get("mode", ""))})
 
 
@@ -117,10 +117,6 @@ def _of_table(
             yield row.having(f"{method} ", **shape, **more, **named, printed=said[method])
 
 
-def _implementation(row: Row) -> tuple[str, str | None]:
-    return row.text("method"), "varlen" if row.text("varlen") == "True" else None
-
-
 def _mode(row: Row) -> str:
     if mode := row.text("pass"):
         return mode
@@ -135,4 +131,4 @@ def _fails(row: Row) -> list[Failure]:
     return [Failure(PEER.numbers[1], Status.ERROR if ran else Status.SKIPPED, note, rate)]
 
 
-(PEER,) = _FILE.peers(globals())
+(PEER,) = peers_of(__file__, globals())

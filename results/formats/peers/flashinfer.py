@@ -5,16 +5,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from results.formats import values
-from results.formats.peers.engine import Failure, PeerFile, telling_line, whole_from_0
+from results.formats.peers.engine import Failure, peers_of, telling_line, whole_from_0
 from results.formats.peers.sources import Entry, Row, row_of
+from results.paths import toml_of
 from results.records import Status
 
-_FILE = PeerFile(__file__)
-_ROUTINES = _FILE.words["routines"]  # level, subject
-
-
-def _other(row: Row) -> str | None:
-    return None if row.text("routine") in _ROUTINES else row.text("routine")
+_WORDS = toml_of(__file__)["words"]
+_ROUTINES = _WORDS["routines"]  # level, subject
 
 
 def _timing(row: Row) -> str | None:
@@ -51,7 +48,7 @@ def _widths(row: Row, subject: str) -> dict[str, int]:
     return {"num_kv_heads": 1, "head_dim": latent + rope, "head_dim_v": latent, "latent_dim": latent}
 
 
-_STATUSES = {said: Status(status) for said, status in _FILE.words["statuses"].items()}
+_STATUSES = {said: Status(status) for said, status in _WORDS["statuses"].items()}
 _ATTENTION = re.compile(
     r"(?P<kind>gqa|mla)_(?P<layout>paged|ragged)_(?P<step>prefill|decode)(?P<rest>[a-z0-9_]{0,200})"
 )
@@ -115,4 +112,4 @@ def _axis(row: Row, name: str) -> int | None:
     return row.read(f"workload.axes.{name}", whole_from_0)
 
 
-TABLE, TRACES = _FILE.peers(globals())
+TABLE, TRACES = peers_of(__file__, globals())

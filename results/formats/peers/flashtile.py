@@ -7,12 +7,11 @@ from itertools import islice
 from typing import Any
 
 from results.formats.errors import CellError
-from results.formats.peers.engine import PeerFile
+from results.formats.peers.engine import peers_of
 from results.formats.peers.sources import Entry, Found, Row, objects, row_of
 from results.formats.tables import MAX_ROWS
 from results.formats.upload import Upload
 
-_FILE = PeerFile(__file__)
 _BASELINE = "Naive"
 _LISTS = {"seq_lengths": True, "time_ms": True, "memory_mb": True, "time_std": False}  # whether each is required
 _RATIOS = ("speedups", "reductions")
@@ -72,4 +71,4 @@ def _case(row: Row) -> dict[str, Any]:
     }
 
 
-(PEER,) = _FILE.peers(globals())
+(PEER,) = peers_of(__file__, globals())

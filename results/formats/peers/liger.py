@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from results.formats import values
-from results.formats.peers.engine import PeerFile, dtype
+from results.formats.peers.engine import dtype, peers_of
 from results.formats.peers.sources import Row
 
-_FILE = PeerFile(__file__)
 _METRICS = {("speed", "ms"): "latency_ms", ("memory", "MB"): "peak_memory_mb"}
 _LENGTHS = ("seq_len", "L", "T")
 _LAYER = "fused_neighborhood_attention"  # its module projects q, k and v from hidden_size
@@ -19,10 +18,6 @@ def _metric(row: Row) -> str:
     if metric is None:
         raise row.fault("metric_name", f"in {row.text('metric_unit')[:40]} is neither speed in ms nor memory in MB")
     return metric
-
-
-def _other(row: Row) -> str | None:
-    return None if "attention" in row.text("kernel_name") else row.text("kernel_name")
 
 
 def _implementation(row: Row) -> Iterator[str | None]:
@@ -55,4 +50,4 @@ def _case(row: Row) -> dict[str, Any]:
     }
 
 
-(PEER,) = _FILE.peers(globals())
+(PEER,) = peers_of(__file__, globals())

@@ -6,15 +6,16 @@ from dataclasses import replace
 from typing import Any
 
 from results.formats import values
-from results.formats.peers.engine import PeerFile, refuse_unless_near, whole_from_0
+from results.formats.peers.engine import peers_of, refuse_unless_near, whole_from_0
 from results.formats.peers.sources import Entry, Found, Row, objects, of_sheet, row_of, table, tables
 from results.formats.tables import MARKDOWN, Sheet, decode
 from results.formats.upload import Upload
+from results.paths import toml_of
 
-_FILE = PeerFile(__file__)
+_WORDS = toml_of(__file__)["words"]
 _COLUMNS = ("model_type", "n_prompt", "n_gen", "avg_ns", "avg_ts")
 _PRINTED = ("model", "backend", "test", "t/s")  # columns of the Markdown table
-_SETTINGS, _DTYPES = _FILE.words["settings"], _FILE.words["dtypes"]
+_SETTINGS, _DTYPES = _WORDS["settings"], _WORDS["dtypes"]
 _TEST = re.compile(r"^(?:pp ?(?P<pp>\d{1,9}))?\+?(?:tg ?(?P<tg>\d{1,9}))?(?: @ d ?(?P<d>\d{1,9}))?$", re.ASCII)
 _RATE = re.compile(r"^(?P<mean>[\d.]{1,20})(?: ± (?P<std>[\d.]{1,20}))?$", re.ASCII)
 _DEVICE = re.compile(r"(?:Device \d+: ([^,]{1,120}), compute capability|^ggml_vulkan: \d+ = (.{1,120}?) \([^()]*\) \|)")
@@ -67,10 +68,10 @@ def _split(entry: Entry) -> Iterator[Row | str]:
     if nanoseconds := row.read("avg_ns", values.number):
         refuse_unless_near(row, "avg_ts", (prompt + generated) / nanoseconds * 1e9, "avg_ns and the tokens of the test")
     depth = row.read("n_depth", whole_from_0) or 0
-    times = {} if prompt else {"avg_ns": None}  # the time of a generation follows from its rate
-    yield row.having(
-        **times, tokens=prompt or 1, context=depth + prompt + generated, mode="prefill" if prompt else "decode"
-    )
+    said: dict[str, Any] = {} if prompt else {"avg_ns": None}  # the time of a generation follows from its rate
+    said |= {"tokens": prompt or 1, "context": depth + prompt + generated, "mode": "prefill" if prompt else "decode"}
+    said |= {"time": time if _ISO.fullmatch(time := row.text("test_time")) else None}
+    yield row.having(**said, dtype=_DTYPES.get(row.text("model_type").rpartition(" ")[2]))
 
 
 def _printed(row: Row) -> Row:
@@ -114,12 +115,4 @@ def _run(row: Row) -> dict[str, Any]:
     }
 
 
-def _case(row: Row) -> dict[str, str | None]:
-    return {"dtype": _DTYPES.get(row.text("model_type").rpartition(" ")[2])}
-
-
-def _time(row: Row) -> dict[str, str | None]:
-    return {"time": time if _ISO.fullmatch(time := row.text("test_time")) else None}
-
-
-(PEER,) = _FILE.peers(globals())
+(PEER,) = peers_of(__file__, globals())

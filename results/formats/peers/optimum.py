@@ -8,12 +8,12 @@ from typing import Any
 
 from results.formats import values
 from results.formats.errors import CellError
-from results.formats.peers.engine import Failure, Number, PeerFile, failure_of, telling_line
+from results.formats.peers.engine import Failure, Number, failure_of, peers_of, telling_line
 from results.formats.peers.sources import Entry, Found, Row, objects, places_of, row_of, table
 from results.formats.upload import Upload
+from results.paths import toml_of
 
-_FILE = PeerFile(__file__)
-_TARGETS = _FILE.words["targets"]
+_TARGETS = toml_of(__file__)["words"]["targets"]
 _PREFIXES = ("report.", "config.", "benchmark_report.", "benchmark_config.")
 _OLD = {"forward": "prefill", "generate": None}  # targets of 2023, with their modes
 _NAMES = re.compile(r"'([^']{1,200})'|\"([^\"]{1,200})\"")
@@ -136,4 +136,4 @@ def _fails(row: Row) -> list[Failure]:
     return [Failure(_FAILED, failure_of(message), telling_line(message))] if message else []
 
 
-(PEER,) = _FILE.peers(globals())
+(PEER,) = peers_of(__file__, globals())

@@ -7,24 +7,25 @@ from typing import Any
 
 from results.formats import values
 from results.formats.errors import CellError, CellFault, UploadError
-from results.formats.peers.engine import Failure, Number, PeerFile, failure_of, telling_line
+from results.formats.peers.engine import Failure, Number, failure_of, peers_of, telling_line
 from results.formats.peers.sources import Entry, Found, Row, lines_of, row_with
 from results.formats.tables import MAX_COLUMNS, MAX_ROWS
 from results.formats.upload import Upload
+from results.paths import toml_of
 from results.records import Status
 
-_FILE = PeerFile(__file__)
+_WORDS = toml_of(__file__)["words"]
 _SOURCE = "tritonbench"
-_SHAPES = _FILE.words["shapes"]
+_SHAPES = _WORDS["shapes"]
 _NUMBERS = {"latency": 0, "tflops": 1, "gbps": 2, "speedup": 3}  # metric -> index of its number
-_UNNAMED = _FILE.words["unnamed"]
+_UNNAMED = _WORDS["unnamed"]
 _MAX_LINE = 20_000
 _LABEL = re.compile(r"^\((?P<names>[A-Za-z_]+(?:, [A-Za-z_]+){2,7})\)?(?: \| Mask Type)?$")
 _TUPLE = re.compile(r"^\((?P<numbers>\d{1,9}(?:, \d{1,9}){2,7})\)(?: \| (?P<mask>[\w ]{1,60}))?$", re.ASCII)
 _SPREAD = re.compile(r" \(±[\d.]+%\)$")
 _STAMP = re.compile(r"^\d{4}-\d\d-\d\dT[\d:.]+Z ?")
 _GAP = re.compile(r"\s{2,}")
-_PRECISION, _MODES = _FILE.words["precision"], _FILE.words["modes"]
+_PRECISION, _MODES = _WORDS["precision"], _WORDS["modes"]
 _TOTALS = ("average", "hashes")  # rows that are no results
 
 
@@ -170,4 +171,4 @@ def _shape(label: str, text: str, options: Mapping[str, Any]) -> dict[str, Any]:
     return said
 
 
-(PEER,) = _FILE.peers(globals())
+(PEER,) = peers_of(__file__, globals())

@@ -7,12 +7,11 @@ from results import batches
 from results.formats import values
 from results.formats.errors import CellError
 from results.formats.peers import engine
-from results.formats.peers.engine import Failure, Number, PeerFile
+from results.formats.peers.engine import Failure, Number, peers_of
 from results.formats.peers.sources import Entry, Found, Row, objects, row_of
 from results.formats.upload import Upload
 from results.records import Status
 
-_FILE = PeerFile(__file__)
 _MOST_TOKENS = 16  # the most query tokens of a request whose latents are absorbed
 
 
@@ -130,4 +129,4 @@ def _serving_failure(row: Row) -> list[Failure]:
     return [Failure(_COMPLETED, Status.ERROR, note, "0")]
 
 
-ATTENTION, SERVING = _FILE.peers(globals())
+ATTENTION, SERVING = peers_of(__file__, globals())
