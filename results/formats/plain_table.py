@@ -92,7 +92,7 @@ def unknown(upload: Upload, near: Sequence[str], possible: str) -> UploadError:
         return UploadError(f"{upload.filename} {said}")
     missing = mapping.guess(sheet).problem() or _reason_against(upload, sheet) or ""
     how = "The page Upload lets you choose what each column is, as does --column of `results import`."
-    return UnknownTable(f"{what} {missing} {how}", sheet)
+    return UnknownTable(f"{what} {missing} {how}", sheet.beginning())
 
 
 def _reason_against(upload: Upload, sheet: Sheet) -> str | None:
@@ -132,7 +132,8 @@ class ReadRows(Taken):
     derived: int = 0  # times that follow from printed TFLOP/s
     empty: int = 0  # cells without a number and without a word
     unsaid: int = 0  # speedups over something that the table does not name
-    cases: dict[tuple[str, ...], Case] = field(default_factory=dict)
+    cases: dict[tuple[Any, ...], Case] = field(default_factory=dict)  # by their fields
+    known: dict[tuple[str, str], Any] = field(default_factory=dict)  # values by field and cell
 
     def __post_init__(self) -> None:
         self.fields, self.numbers = self.mapping.fields, self.mapping.numbers(self.sheet.header)
@@ -149,24 +150,22 @@ class ReadRows(Taken):
                 raise CellError(f"has {len(row)} cells where the header has {len(self.sheet.header)}")
             said = self._fields(line, row)
             if said is not None:
-                self._numbers(line, row, said, self._case(row, said))
+                self._numbers(line, row, said, self._case(said))
 
     def _fields(self, line: int, row: Sequence[str]) -> dict[str, Any] | None:
         """Return the fields of a row without its numbers; None if one of the cells is refused."""
         said: dict[str, Any] = dict(self.constants)
         before = len(self.rejected)
         for name, at in self.fields.items():
-            text = plain(row[at])
-            if PARSERS[name] is values.whole:
-                text = values.localised(text, self.mapping.decimal)
-            if not text and (name != "implementation" or name in self.constants):
-                continue  # not said
             try:
-                if not text:
-                    raise CellError("is empty; every row needs an implementation")
-                said[name] = PARSERS[name](text)
-            except CellError as error:
-                self.reject(line, self.sheet.header[at], text, str(error))
+                if (name, row[at]) not in self.known:
+                    self.known[name, row[at]] = self._value(name, row[at])
+            except CellFault as error:
+                self.reject(line, self.sheet.header[at], error.text, str(error))
+                continue
+            value = self.known[name, row[at]]
+            if value is not None:
+                said[name] = value
         if len(self.rejected) > before:
             return None
         width = said.pop("embed_dim", None)
@@ -177,8 +176,20 @@ class ReadRows(Taken):
                 raise CellFault(self.sheet.header[at], plain(row[at]), "is not head_dim x num_heads of a head_dim")
         return said
 
-    def _case(self, row: Sequence[str], said: Mapping[str, Any]) -> Case:
-        key = tuple(row[at] for at in self.fields.values())  # constants are the same in every row
+    def _value(self, name: str, cell: str) -> Any:
+        """Return the value of a field; None if the cell does not say it. Raises CellFault."""
+        text = plain(cell)
+        if PARSERS[name] is values.whole:
+            text = values.localised(text, self.mapping.decimal)
+        try:
+            if not text and name == "implementation" and name not in self.constants:
+                raise CellError("is empty; every row needs an implementation")
+            return PARSERS[name](text) if text else None
+        except CellError as error:
+            raise CellFault("", text, str(error)) from error
+
+    def _case(self, said: Mapping[str, Any]) -> Case:
+        key = tuple(map(said.get, ("seqlen", *CASE_FIELDS)))
         if key not in self.cases:
             case = {name: value for name, value in said.items() if name in CASE_FIELDS}
             if "seqlen" in said:
@@ -265,7 +276,7 @@ class ReadRows(Taken):
             assumptions=tuple(self._assumptions()),
             left_out=tuple(self._left_out()),
             questions=tuple(question for name, question in _ASKED.items() if name not in known),
-            sheet=self.sheet,
+            sheet=self.sheet.beginning(),
             mapping=self.mapping,
         )
 

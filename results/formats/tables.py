@@ -7,15 +7,16 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from results.formats.errors import UploadError
 from results.render.markdown import MarkdownTable, plain, tables
 
 MAX_BYTES = 64 * 1024 * 1024
-MAX_ROWS = 200_000
+MAX_ROWS = 400_000
 MAX_COLUMNS = 500
+LOOKED_AT = 2000  # rows, for the meaning of columns
 MAX_LINES = 1_000_000  # empty ones too, so that a file of nothing else costs no memory
 MARKDOWN = "Markdown table"
 _NUMERIC = re.compile(r"^\s*[+-]?[\d.,]*\d\s*(?:%|x|ms|us|µs|s)?\s*$", re.ASCII)
@@ -31,6 +32,10 @@ class Sheet:
     rows: tuple[tuple[int, tuple[str, ...]], ...]
     description: str  # such as "CSV, separated by semicolon"
     comments: tuple[str, ...] = ()  # lines before the header that start with #
+
+    def beginning(self) -> "Sheet":
+        """Return the table with its first rows only: as many as a guess of its columns looks at."""
+        return replace(self, rows=self.rows[:LOOKED_AT])
 
 
 def decode(data: bytes) -> str:

@@ -141,7 +141,7 @@ def test_a_badge_checks_its_own_run_only(unpublished, checked):
 def test_an_upload_is_checked_before_it_is_stored(home):
     head = "gpu_name,implementation,mode,batch,num_heads,num_kv_heads,seqlen,head_dim,dtype,causal,window_size"
     row = "NVIDIA H200,fast,fwd,1,8,8,1024,64,float16,true,0,0.00001"
-    found = findings.of_upload(understand("mine.csv", f"{head},latency_ms\n{row}\n".encode()))
+    found = findings.of_upload(understand("mine.csv", f"{head},latency_ms\n{row}\n".encode()))()
     assert [finding.rule for finding in found] == ["above_peak", "below_launch"]
 
 
@@ -152,7 +152,7 @@ def test_a_copy_of_a_run_that_is_here_is_named_before_and_after_the_import(unpub
     RunFolder.create(unpublished, replace(RUN, run_id="ours"), rows)
     theirs = Run("theirs", "upload", created="2026-04-01T00:00:00", gpu_name="NVIDIA B200")
     copied = [replace(m, run_id="theirs") for m in rows]
-    before = findings.of_upload(Understanding(None, "csv", "a file", (theirs,), tuple(copied)))
+    before = findings.of_upload(Understanding(None, "csv", "a file", (theirs,), tuple(copied)))()
     RunFolder.create(unpublished, theirs, copied)
     for found in (before, findings.of_runs(["theirs"]).itertuples()):
         (finding,) = [each for each in found if each.rule == "same_as_run"]
