@@ -29,7 +29,7 @@ except UploadError as error:
     taken = []
 shown = [each for name, data in files.each_once(taken) if (each := files.show(name, data))]
 together = st.container()
-ready = [each.found for each in shown if files.new_numbers(each.found)]
+ready = [found for found, _ in shown if files.new_numbers(found)]
 if ready:
     files.ask_gpu(ready)
     numbers = sum(files.new_numbers(found) for found in ready)

@@ -7,6 +7,7 @@ is checked, and each fault kept with its line, column, value and reason.
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
@@ -133,7 +134,6 @@ class ReadRows(Taken):
     empty: int = 0  # cells without a number and without a word
     unsaid: int = 0  # speedups over something that the table does not name
     cases: dict[tuple[Any, ...], Case] = field(default_factory=dict)  # by their fields
-    known: dict[tuple[str, str], Any] = field(default_factory=dict)  # values by field and cell
 
     def __post_init__(self) -> None:
         self.fields, self.numbers = self.mapping.fields, self.mapping.numbers(self.sheet.header)
@@ -158,12 +158,12 @@ class ReadRows(Taken):
         before = len(self.rejected)
         for name, at in self.fields.items():
             try:
-                if (name, row[at]) not in self.known:
-                    self.known[name, row[at]] = self._value(name, row[at])
-            except CellFault as error:
-                self.reject(line, self.sheet.header[at], error.text, str(error))
+                value = _value(name, row[at], self.mapping.decimal)
+                if value is None and name == "implementation" and name not in self.constants:
+                    raise CellError("is empty; every row needs an implementation")
+            except CellError as error:
+                self.reject(line, self.sheet.header[at], plain(row[at]), str(error))
                 continue
-            value = self.known[name, row[at]]
             if value is not None:
                 said[name] = value
         if len(self.rejected) > before:
@@ -175,18 +175,6 @@ class ReadRows(Taken):
                 at = self.fields["embed_dim"]
                 raise CellFault(self.sheet.header[at], plain(row[at]), "is not head_dim x num_heads of a head_dim")
         return said
-
-    def _value(self, name: str, cell: str) -> Any:
-        """Return the value of a field; None if the cell does not say it. Raises CellFault."""
-        text = plain(cell)
-        if PARSERS[name] is values.whole:
-            text = values.localised(text, self.mapping.decimal)
-        try:
-            if not text and name == "implementation" and name not in self.constants:
-                raise CellError("is empty; every row needs an implementation")
-            return PARSERS[name](text) if text else None
-        except CellError as error:
-            raise CellFault("", text, str(error)) from error
 
     def _case(self, said: Mapping[str, Any]) -> Case:
         key = tuple(map(said.get, ("seqlen", *CASE_FIELDS)))
@@ -326,6 +314,14 @@ def _runs(upload: Upload, sheet: Sheet, gpu_at: int | None) -> dict[Hashable, Ru
         name: Run(run_id=run_id, source="upload", title=title, gpu_name=name or None)
         for name, run_id in zip(names, ids, strict=True)
     }
+
+
+@lru_cache(maxsize=65536)  # rows repeat the values of their fields
+def _value(name: str, cell: str, decimal: str) -> Any:
+    """Return the value of a field; None if the cell does not say it. Raises CellError."""
+    text = plain(cell)
+    text = values.localised(text, decimal) if PARSERS[name] is values.whole else text
+    return PARSERS[name](text) if text else None
 
 
 def _read(number: NumberColumn, text: str, spread: str, decimal: str) -> tuple[Status, float | None, float | None]:

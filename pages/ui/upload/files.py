@@ -32,6 +32,7 @@ from results.formats.importing import LEAVE, NEW, REPLACE
 from results.formats.mapping import guess, key_of, remembered, to_json
 from results.levels import level_of
 
+Shown = tuple[Understanding, DeltaGenerator]
 LIMIT_MB = 50
 EXAMPLE = Path(__file__).with_name("example.csv").read_text(encoding="utf-8")
 _SHOWN_ROWS = 200
@@ -52,16 +53,8 @@ def each_once(given: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]
         yield name, data
 
 
-@dataclass(frozen=True)
-class Shown:
-    """A file that could be read, and the place for what the checks say about it."""
-
-    found: Understanding
-    checks: DeltaGenerator
-
-
 def show(filename: str, data: bytes) -> Shown | None:
-    """Draw the content of a file; return None if it cannot be read."""
+    """Draw the content of a file; return it and the place for its findings, or None if it cannot be read."""
     with st.container(border=True):
         st.markdown(f"**{text.plain(filename)}**")
         if len(data) > LIMIT_MB * 1024 * 1024:
@@ -78,7 +71,7 @@ def show(filename: str, data: bytes) -> Shown | None:
         with summary:
             _summary(found)
             _ask_existing(found)
-            return Shown(found, st.empty())
+            return found, st.empty()
 
 
 def _mapped(filename: str, data: bytes) -> Understanding | None:
@@ -122,25 +115,22 @@ def _ask_existing(found: Understanding) -> None:
 
 def check(shown: list[Shown]) -> None:
     """Draw what the checks say about each file, and several files in one table with their machines and numbers."""
-    together, problems = st.empty(), []
-    for each in shown:
-        found = _findings(each) if each.found.measurements else []
-        problems.append(None if found is None else len(found))
-    if len(shown) > 1:
-        rows = [_line(each.found) | {"findings": count} for each, count in zip(shown, problems, strict=True)]
+    together = st.empty()
+    rows = [
+        {
+            "file": found.upload.filename,
+            "machine": ", ".join(sorted({run.gpu_name or "GPU not stated" for run in found.runs})),
+            "runs": len(found.runs),
+            "numbers": len(found.measurements),
+            "new": new_numbers(found),
+            "rejected": len(found.rejected),
+            "findings": _findings(found, place),
+        }
+        for found, place in shown
+    ]
+    if len(rows) > 1:
         alt = "Every file with its machine, numbers and findings"
         together.dataframe(pd.DataFrame(rows), hide_index=True, alt=alt)
-
-
-def _line(found: Understanding) -> dict[str, Any]:
-    return {
-        "file": found.upload.filename,
-        "machine": ", ".join(sorted({run.gpu_name or "GPU not stated" for run in found.runs})),
-        "runs": len(found.runs),
-        "numbers": len(found.measurements),
-        "new": new_numbers(found),
-        "rejected": len(found.rejected),
-    }
 
 
 def new_numbers(found: Understanding) -> int:
@@ -213,17 +203,17 @@ def _standing(found: Understanding) -> list[RunStanding]:
     return _awaited(key, lambda: partial(formats.standing, home, found), "Looking for its runs")
 
 
-def _findings(shown: Shown) -> list[Finding] | None:
-    """Check a file and draw its findings; return None if the checks reach a limit."""
-    found = shown.found
-    with shown.checks.container():
+def _findings(found: Understanding, place: DeltaGenerator) -> int | None:
+    """Check a file and draw its findings; return their number, or None if the checks reach a limit."""
+    with place.container():
         try:
             problems = _awaited(("checks", _key(found)), lambda: findings.of_upload(found), "Checking every number")
         except UploadError:
             messages.say("not_checked")
             return None
-        _draw_findings(problems)
-    return problems
+        if found.measurements:
+            _draw_findings(problems)
+    return len(problems)
 
 
 def _draw_findings(problems: list[Finding]) -> None:
