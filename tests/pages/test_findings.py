@@ -12,6 +12,7 @@ from results.formats import understand
 from results.formats.upload import Understanding
 from results.records import Measurement, Run, attention_case
 from tests.builders import at, noisy
+from tests.cases import cases
 from tests.pages.conftest import shown
 
 CASE = attention_case(batch=1, num_heads=8, seqlen=1024, head_dim=64, dtype="float16", causal=True)
@@ -55,19 +56,10 @@ def sentences(page):
 
 
 def test_a_line_counts_the_findings_of_a_rule_in_a_run_impossible_first_and_others_before_own():
-    found = [
-        *[("doubtful", "noisy", "mine", "measured here", "a")] * 9,
-        *[("doubtful", "flat", "theirs", "published", "b")] * 2,
-        *[("doubtful", "noisy", "theirs", "published", "c")] * 3,
-        ("impossible", "copied", "mine", "measured here", "d"),
-    ]
-    lines = findings.grouped(pd.DataFrame(found, columns=["weight", "title", "place", "source", "sentence"]))
-    assert lines[["title", "place", "count"]].values.tolist() == [
-        ["copied", "mine", 1],
-        ["noisy", "theirs", 3],
-        ["flat", "theirs", 2],
-        ["noisy", "mine", 9],
-    ]
+    found = pd.DataFrame(cases(__file__, "findings"))
+    lines = findings.grouped(found.loc[found.index.repeat(found["count"])].drop(columns="count"))
+    wanted = found.sort_values("rank")[["title", "place", "count"]]
+    assert lines[[*wanted]].values.tolist() == wanted.values.tolist()
 
 
 def test_every_rule_says_its_arithmetic_to_this_page_and_others_and_is_filtered(page):
