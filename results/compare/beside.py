@@ -61,12 +61,8 @@ def rows(theirs: Rows, ours: Rows, most: int | None = None) -> list[BesideRow]:
     """Return the first cases of `theirs` that `ours` has too, the very same first, then those of other sizes."""
     found = sorted(_shared(theirs, ours), key=lambda shared: not shared[2])[:most]
     return [
-        BesideRow(
-            measured[0].case,
-            measured[0].mode,
-            (*_cells(measured, same=True, ours=False), *_cells(like, same=same, ours=True)),
-        )
-        for measured, like, same in found
+        BesideRow(of[0].case, of[0].mode, (*_cells(of, same=True, ours=False), *_cells(like, same=same, ours=True)))
+        for of, like, same in found
     ]
 
 

@@ -38,15 +38,7 @@ DESCRIPTION = "a table with one implementation a row or a column, and numbers wi
 REQUIRED = ("seqlen", "head_dim", "dtype")  # fields of a table without a user's assignment
 MAX_RUNS = 100
 _WITH_UNIT = re.compile(r"([+-]?[\d.,' \u00a0\u202f]*\d)\s*([A-Za-zµμ/%×]{1,9})")  # a number with a unit in its cell
-_CELL_UNITS = {
-    "µs": "us", "μs": "us", "%": "peakpercent", "x": "speedup", "×": "speedup", "gb/s": "gbps", "tflop/s": "tflops",
-}  # fmt: skip
 _CHECKS: dict[str, Callable[[str], float]] = {"latency_ms": values.positive, "speedup": values.ratio}
-_ASKED = {
-    "gpu_name": "The file does not name a GPU. Which one was it?",
-    "num_heads": "The file does not say the number of heads.",
-    "causal": "The file does not say whether the attention is causal.",
-}
 
 
 class UnknownTable(UploadError):
@@ -263,7 +255,7 @@ class ReadRows(Taken):
             columns=tuple(Column(name, meanings.get(at)) for at, name in enumerate(self.sheet.header)),
             assumptions=tuple(self._assumptions()),
             left_out=tuple(self._left_out()),
-            questions=tuple(question for name, question in _ASKED.items() if name not in known),
+            questions=tuple(question for name, question in values.WORDS["asked"].items() if name not in known),
             sheet=self.sheet.beginning(),
             mapping=self.mapping,
         )
@@ -346,7 +338,8 @@ def _scaled(number: NumberColumn, text: str, decimal: str, check: Callable[[str]
     """Return a cell in the unit of the metric, converted from the unit of the cell or else of the column."""
     digits, scale = text, number.scale
     if found := _WITH_UNIT.fullmatch(text):
-        metric, own = UNITS.get(_CELL_UNITS.get(found[2].lower(), found[2].lower()), ("", 1.0))
+        unit = found[2].lower()
+        metric, own = UNITS.get(values.WORDS["cell_units"].get(unit, unit), ("", 1.0))
         if metric == number.metric:
             digits, scale = found[1], own
     value = check(values.localised(digits, decimal)) * scale

@@ -24,7 +24,6 @@ from pages.ui.shell import access
 from pages.ui.shell.data import store
 from pages.ui.upload import columns
 from results import formats
-from results.checks import Finding
 from results.files import journal
 from results.formats import Arrival, RunStanding, TableMapping, Understanding, UploadError, bounded, mapping
 from results.formats.archives import opened
@@ -124,7 +123,7 @@ def check(shown: list[Shown]) -> None:
             "numbers": len(found.measurements),
             "new": new_numbers(found),
             "rejected": len(found.rejected),
-            "findings": _findings(found, place),
+            "findings": _findings(found, place) if found.measurements else 0,
         }
         for found, place in shown
     ]
@@ -154,8 +153,7 @@ def taken(given: tuple[tuple[str, bytes], ...]) -> list[tuple[str, bytes]]:
 
 def _understand(filename: str, data: bytes, mappings: dict[str, TableMapping]) -> Understanding:
     """Read a file; the first numbers of a long one are drawn meanwhile."""
-    known = json.dumps({name: to_json(mapping) for name, mapping in mappings.items()})
-    key = filename, hashlib.sha256(data).hexdigest(), known
+    key = filename, hashlib.sha256(data).hexdigest(), repr(mappings)
     read = partial(bounded.call, formats.understand, filename, mappings=mappings)
     beginning = data[: data.rfind(b"\n", 0, _LONG) + 1] if len(data) > _LONG else b""
     return _awaited(key, lambda: partial(read, data), "Reading the file", lambda: _draw_first(read, beginning))
@@ -211,25 +209,20 @@ def _findings(found: Understanding, place: DeltaGenerator) -> int | None:
         except UploadError:
             messages.say("not_checked")
             return None
-        if found.measurements:
-            _draw_findings(problems)
+        if not problems:
+            st.caption(":material/check_circle: No number contradicts arithmetic, its device or the other rows.")
+            return 0
+        counts = {weight: sum(problem.weight == weight for problem in problems) for weight in findings.WEIGHTS}
+        with st.expander(f"What the checks say: {findings.badges(counts)}", icon=":material/fact_check:"):
+            rows = [
+                {"severity": problem.weight, "finding": problem.sentence, "where": problem.origin}
+                for problem in sorted(problems, key=lambda problem: list(findings.WEIGHTS).index(problem.weight))
+            ]
+            config = {"finding": st.column_config.TextColumn("finding", width="large")}
+            look: dict[str, Any] = {"hide_index": True, "column_config": config, "row_height": 84}
+            st.dataframe(pd.DataFrame(rows[:_SHOWN_ROWS]), alt="What the checks say about this file", **look)
+            st.caption("A finding keeps no number from being imported.")
     return len(problems)
-
-
-def _draw_findings(problems: list[Finding]) -> None:
-    if not problems:
-        st.caption(":material/check_circle: No number contradicts arithmetic, its device or the other rows.")
-        return
-    counts = {weight: sum(problem.weight == weight for problem in problems) for weight in findings.WEIGHTS}
-    with st.expander(f"What the checks say: {findings.badges(counts)}", icon=":material/fact_check:"):
-        rows = [
-            {"severity": problem.weight, "finding": problem.sentence, "where": problem.origin}
-            for problem in sorted(problems, key=lambda problem: list(findings.WEIGHTS).index(problem.weight))
-        ]
-        config = {"finding": st.column_config.TextColumn("finding", width="large")}
-        alt = "What the checks say about this file"
-        st.dataframe(pd.DataFrame(rows[:_SHOWN_ROWS]), hide_index=True, alt=alt, column_config=config, row_height=84)
-        st.caption("A finding keeps no number from being imported.")
 
 
 def _summary(found: Understanding) -> None:
