@@ -133,7 +133,7 @@ def remarks(found: Comparison) -> None:
         if remark.startswith(("Two different", "The machine differed", "No shape")):
             st.warning(text.plain(remark), icon=":material/warning:")
         else:
-            st.caption(text.plain(remark))
+            st.caption("`".join(part if at % 2 else text.plain(part) for at, part in enumerate(remark.split("`"))))
 
 
 def what_changed(found: Comparison) -> None:
