@@ -27,9 +27,9 @@ try:
 except UploadError as error:
     st.error(text.plain(str(error)), icon=":material/error:")
     taken = []
-understood = [files.show(name, data) for name, data in files.each_once(taken)]
-files.overview(understood)
-ready = [found for found in understood if found is not None and files.new_numbers(found)]
+shown = [each for name, data in files.each_once(taken) if (each := files.show(name, data))]
+together = st.container()
+ready = [found for found, _ in shown if files.new_numbers(found)]
 if ready:
     files.ask_gpu(ready)
     numbers = sum(files.new_numbers(found) for found in ready)
@@ -40,3 +40,5 @@ if ready:
     left_out = f"Left out: {messages.counted(rejected, 'rejected value')}. " if rejected else ""
     st.caption(f"{left_out}A file is imported completely or not at all. Runs you already have are skipped.")
 files.show_imports()  # where the button was that imported
+with together:
+    files.check(shown)  # last, because the checks of a long file take a minute

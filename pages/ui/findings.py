@@ -7,10 +7,10 @@ finding voids); `of_upload` checks an upload before it is stored.
 import hashlib
 import json
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pandas as pd
@@ -96,14 +96,14 @@ def badges(counts: dict[str, int]) -> str:
     )
 
 
-def of_upload(found: Understanding) -> list[Finding]:
-    """Check an upload that is not stored yet."""
+def of_upload(found: Understanding) -> Callable[[], list[Finding]]:
+    """Return the check of an upload that is not stored yet; it may be called in another thread."""
     rows: dict[str, list[Measurement]] = {run.run_id: [] for run in found.runs}
     for measurement in found.measurements:
         rows[measurement.run_id].append(measurement)
     runs = [(run, rows[run.run_id]) for run in found.runs]
     similar = pages.runs_like(store(), [*rows], found.measurements)
-    return bounded.call(check, runs, list(_readable(similar)))
+    return partial(bounded.call, check, runs, list(_readable(similar)))
 
 
 def section(run_ids: Collection[str], *, key: str) -> None:

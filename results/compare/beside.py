@@ -58,20 +58,26 @@ class BesideRow:
         return min(timed, key=lambda cell: cell.latency_ms, default=None)
 
 
-def rows(theirs: Rows, ours: Rows) -> list[BesideRow]:
-    """Return the cases of `theirs` that `ours` has too, the very same first, then those of other sizes."""
+def rows(theirs: Rows, ours: Rows, most: int | None = None) -> list[BesideRow]:
+    """Return the first cases of `theirs` that `ours` has too, the very same first, then those of other sizes."""
+    found = sorted(_shared(theirs, ours), key=lambda shared: not shared[2])[:most]
+    return [
+        BesideRow(of[0].case, of[0].mode, (*_cells(of, same=True, ours=False), *_cells(like, same=same, ours=True)))
+        for of, like, same in found
+    ]
+
+
+def _shared(theirs: Rows, ours: Rows) -> Iterator[tuple[list[Measurement], list[Measurement], bool]]:
+    """Yield the rows of each shared case: theirs, ours, and whether ours are of the very same case."""
     known = _latencies(ours)
     own, kinds = grouped(known, _shape), grouped(known, _kind)
-    found = []
-    for (case, mode), measured in grouped(_latencies(theirs), attrgetter("case", "mode")).items():
+    for (case, _), measured in grouped(_latencies(theirs), attrgetter("case", "mode")).items():
         rivals = own.get(_shape(measured[0]), [])
         same = [m for m in rivals if compatible(case, m.case, but=("inputs",))]
         like = same or [m for m in rivals if compatible(case, m.case, but=OTHER_SIZES)]
         like = like or _of_nearest_length(measured[0], kinds.get(_kind(measured[0]), []))
         if like:
-            cells = (*_cells(measured, same=True, ours=False), *_cells(like, same=bool(same), ours=True))
-            found.append(BesideRow(case, mode, cells))
-    return sorted(found, key=lambda row: not row.same)
+            yield measured, like, bool(same)
 
 
 def partners(theirs: tuple[Run, Rows], others: Iterable[tuple[Run, Rows]]) -> list[tuple[str, int, int]]:
@@ -83,10 +89,10 @@ def partners(theirs: tuple[Run, Rows], others: Iterable[tuple[Run, Rows]]) -> li
         places.setdefault(other.gpu_name, len(places))
         if other.run_id == run.run_id or other.source in ("upload", "published"):
             continue
-        found = rows(measured, numbers)
-        same = sum(row.same for row in found)
+        found = [same for _, _, same in _shared(measured, numbers)]
         if found:
-            ranked.append((other.gpu_name != run.gpu_name, places[other.gpu_name], -same, -len(found), other.run_id))
+            place = other.gpu_name != run.gpu_name, places[other.gpu_name]
+            ranked.append((*place, -sum(found), -len(found), other.run_id))
     return [(name, -same, -found + same) for _, _, same, found, name in sorted(ranked)]
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from results.files import durable
 from results.formats import values
 from results.formats.errors import CellError, UploadError
-from results.formats.tables import MAX_COLUMNS, Sheet
+from results.formats.tables import LOOKED_AT, MAX_COLUMNS, Sheet
 from results.records import LEVELS, MODES, TIMINGS
 
 ALIASES: dict[str, list[str]] = values.WORDS["fields"]
@@ -178,7 +178,6 @@ DECIMALS = {"": "not clear", ".": "1,024.5", ",": "1.024,5"}  # by decimal mark
 CONSTANTS = ("implementation", "dtype", "head_dim", "batch", "num_heads", "causal", "mode", "timing")
 _FILE = "mappings.json"
 _MAX_REMEMBERED = 1000
-_LOOKED_AT = 2000  # rows, for the decimal mark
 
 
 @dataclass(frozen=True)
@@ -239,7 +238,7 @@ def guess(sheet: Sheet) -> TableMapping:
             settled[at] = replace(times[0], statistic="std")
         elif role.meaning.startswith("speedup") and not role.mode:
             settled[at] = replace(role, mode=times[0].mode)
-    return TableMapping(tuple(settled), values.decimal_of(cell for _, row in sheet.rows[:_LOOKED_AT] for cell in row))
+    return TableMapping(tuple(settled), values.decimal_of(cell for _, row in sheet.rows[:LOOKED_AT] for cell in row))
 
 
 def key_of(header: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ is checked, and each fault kept with its line, column, value and reason.
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
@@ -27,15 +28,7 @@ DESCRIPTION = "a table with one implementation a row or a column, and numbers wi
 REQUIRED = ("seqlen", "head_dim", "dtype")  # fields of a table without a user's assignment
 MAX_RUNS = 100
 _WITH_UNIT = re.compile(r"([+-]?[\d.,' \u00a0\u202f]*\d)\s*([A-Za-zµμ/%×]{1,9})")  # a number with a unit in its cell
-_CELL_UNITS = {
-    "µs": "us", "μs": "us", "%": "peakpercent", "x": "speedup", "×": "speedup", "gb/s": "gbps", "tflop/s": "tflops",
-}  # fmt: skip
 _CHECKS: dict[str, Callable[[str], float]] = {"latency_ms": values.positive, "speedup": values.ratio}
-_ASKED = {
-    "gpu_name": "The file does not name a GPU. Which one was it?",
-    "num_heads": "The file does not say the number of heads.",
-    "causal": "The file does not say whether the attention is causal.",
-}
 
 
 class UnknownTable(UploadError):
@@ -82,7 +75,7 @@ def unknown(upload: Upload, near: Sequence[str], possible: str) -> UploadError:
         return UploadError(f"{upload.filename} {said}")
     missing = mapping.guess(sheet).problem() or _reason_against(upload, sheet) or ""
     how = "The page Upload lets you choose what each column is, as does --column of `results import`."
-    return UnknownTable(f"{what} {missing} {how}", sheet)
+    return UnknownTable(f"{what} {missing} {how}", sheet.beginning())
 
 
 def _reason_against(upload: Upload, sheet: Sheet) -> str | None:
@@ -122,7 +115,7 @@ class ReadRows(Taken):
     derived: int = 0  # times that follow from printed TFLOP/s
     empty: int = 0  # cells without a number and without a word
     unsaid: int = 0  # speedups over something that the table does not name
-    cases: dict[tuple[str, ...], Case] = field(default_factory=dict)
+    cases: dict[tuple[Any, ...], Case] = field(default_factory=dict)  # by their fields
 
     def __post_init__(self) -> None:
         self.fields, self.numbers = self.mapping.fields, self.mapping.numbers(self.sheet.header)
@@ -139,24 +132,22 @@ class ReadRows(Taken):
                 raise CellError(f"has {len(row)} cells where the header has {len(self.sheet.header)}")
             said = self._fields(line, row)
             if said is not None:
-                self._numbers(line, row, said, self._case(row, said))
+                self._numbers(line, row, said, self._case(said))
 
     def _fields(self, line: int, row: Sequence[str]) -> dict[str, Any] | None:
         """Return the fields of a row without its numbers; None if one of the cells is refused."""
         said: dict[str, Any] = dict(self.constants)
         before = len(self.rejected)
         for name, at in self.fields.items():
-            text = plain(row[at])
-            if PARSERS[name] is values.whole:
-                text = values.localised(text, self.mapping.decimal)
-            if not text and (name != "implementation" or name in self.constants):
-                continue  # not said
             try:
-                if not text:
+                value = _value(name, row[at], self.mapping.decimal)
+                if value is None and name == "implementation" and name not in self.constants:
                     raise CellError("is empty; every row needs an implementation")
-                said[name] = PARSERS[name](text)
             except CellError as error:
-                self.reject(line, self.sheet.header[at], text, str(error))
+                self.reject(line, self.sheet.header[at], plain(row[at]), str(error))
+                continue
+            if value is not None:
+                said[name] = value
         if len(self.rejected) > before:
             return None
         width = said.pop("embed_dim", None)
@@ -167,8 +158,8 @@ class ReadRows(Taken):
                 raise CellFault(self.sheet.header[at], plain(row[at]), "is not head_dim x num_heads of a head_dim")
         return said
 
-    def _case(self, row: Sequence[str], said: Mapping[str, Any]) -> Case:
-        key = tuple(row[at] for at in self.fields.values())  # constants are the same in every row
+    def _case(self, said: Mapping[str, Any]) -> Case:
+        key = tuple(map(said.get, ("seqlen", *CASE_FIELDS)))
         if key not in self.cases:
             case = {name: value for name, value in said.items() if name in CASE_FIELDS}
             if "seqlen" in said:
@@ -254,8 +245,8 @@ class ReadRows(Taken):
             columns=tuple(Column(name, meanings.get(at)) for at, name in enumerate(self.sheet.header)),
             assumptions=tuple(self._assumptions()),
             left_out=tuple(self._left_out()),
-            questions=tuple(question for name, question in _ASKED.items() if name not in known),
-            sheet=self.sheet,
+            questions=tuple(question for name, question in values.WORDS["asked"].items() if name not in known),
+            sheet=self.sheet.beginning(),
             mapping=self.mapping,
         )
 
@@ -307,6 +298,14 @@ def _runs(upload: Upload, sheet: Sheet, gpu_at: int | None) -> dict[Hashable, Ru
     }
 
 
+@lru_cache(maxsize=65536)  # rows repeat the values of their fields
+def _value(name: str, cell: str, decimal: str) -> Any:
+    """Return the value of a field; None if the cell does not say it. Raises CellError."""
+    text = plain(cell)
+    text = values.localised(text, decimal) if PARSERS[name] is values.whole else text
+    return PARSERS[name](text) if text else None
+
+
 def _read(number: NumberColumn, text: str, spread: str, decimal: str) -> tuple[Status, float | None, float | None]:
     status = values.missing(text)
     if status is not None:
@@ -329,7 +328,8 @@ def _scaled(number: NumberColumn, text: str, decimal: str, check: Callable[[str]
     """Return a cell in the unit of the metric, converted from the unit of the cell or else of the column."""
     digits, scale = text, number.scale
     if found := _WITH_UNIT.fullmatch(text):
-        metric, own = UNITS.get(_CELL_UNITS.get(found[2].lower(), found[2].lower()), ("", 1.0))
+        unit = found[2].lower()
+        metric, own = UNITS.get(values.WORDS["cell_units"].get(unit, unit), ("", 1.0))
         if metric == number.metric:
             digits, scale = found[1], own
     value = check(values.localised(digits, decimal)) * scale

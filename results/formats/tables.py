@@ -7,7 +7,7 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from results.formats.errors import UploadError
@@ -15,7 +15,9 @@ from results.render.markdown import MarkdownTable, plain, tables
 
 MAX_BYTES = 64 * 1024 * 1024
 MAX_ROWS = 200_000
+MAX_TEXT_ROWS = 400_000  # of a CSV or Markdown table
 MAX_COLUMNS = 500
+LOOKED_AT = 2000  # rows, for the meaning of columns
 MAX_LINES = 1_000_000  # empty ones too, so that a file of nothing else costs no memory
 MARKDOWN = "Markdown table"
 _NUMERIC = re.compile(r"^\s*[+-]?[\d.,]*\d\s*(?:%|x|ms|us|µs|s)?\s*$", re.ASCII)
@@ -31,6 +33,10 @@ class Sheet:
     rows: tuple[tuple[int, tuple[str, ...]], ...]
     description: str  # such as "CSV, separated by semicolon"
     comments: tuple[str, ...] = ()  # lines before the header that start with #
+
+    def beginning(self) -> "Sheet":
+        """Return the table with its first rows only: as many as a guess of its columns looks at."""
+        return replace(self, rows=self.rows[:LOOKED_AT])
 
 
 def decode(data: bytes) -> str:
@@ -87,7 +93,7 @@ def _csv(text: str) -> Sheet:
     first = lines[skipped : skipped + 2]  # the first may be a title
     widths = {mark: max(_width(line, mark) for line in first) for mark in _DELIMITERS}
     delimiter = max(widths, key=widths.__getitem__)
-    records = list(islice(_records("".join(lines[skipped:]), delimiter, skipped), MAX_ROWS + 4))  # more are refused
+    records = list(islice(_records("".join(lines[skipped:]), delimiter, skipped), MAX_TEXT_ROWS + 4))  # more is refused
     if not records:
         raise UploadError("The file has no header line.")
     return sheet_of_records(records, f"CSV, separated by {_DELIMITERS[delimiter]}", comments)
@@ -161,8 +167,8 @@ def _records(text: str, delimiter: str, skipped: int) -> Iterator[tuple[int, tup
 
 
 def _checked(sheet: Sheet) -> Sheet:
-    if len(sheet.rows) > MAX_ROWS:
-        raise UploadError(f"The table has more than the {MAX_ROWS:,} rows that are taken. Split it.")
+    if len(sheet.rows) > MAX_TEXT_ROWS:
+        raise UploadError(f"The table has more than the {MAX_TEXT_ROWS:,} rows that are taken. Split it.")
     if len(sheet.header) > MAX_COLUMNS:
         raise UploadError(f"The table has {len(sheet.header):,} columns; at most {MAX_COLUMNS} are taken.")
     return sheet

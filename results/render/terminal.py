@@ -46,7 +46,8 @@ def coverage_words(coverage: TimingCoverage) -> str:
     }
     parts = [f"{count} {where}" for where, count in others.items() if count]
     timing = f"{coverage.timing} time" if coverage.timing else "time as published"
-    return f"{coverage.both} shapes compared in {timing}" + "".join(f" · {part}" for part in parts) + "."
+    compared = f"{coverage.both} shape{'s' * (coverage.both != 1)} compared in {timing}"
+    return " · ".join([compared, *parts]) + "."
 
 
 def finding_lines(findings: Sequence[Finding], runs: Sequence[Run], *, every: bool = False) -> Iterator[str]:

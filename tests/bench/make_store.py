@@ -1,13 +1,11 @@
 """`python tests/bench/make_store.py HOME [N]`: a home with N measurements as run folders, and how long the store takes.
 
 The runs look like sweeps: of each case and implementation two latencies with 30 samples, two memories and five errors,
-every twentieth cell out of memory. Prints seconds of wall clock, and of the processors, which a busy machine does not
-stretch as much.
+every twentieth cell out of memory. Prints seconds of wall clock and of the processors.
 
 With `--copied` only one run a GPU is written and taken in from its journal. The others are a record with an empty
 journal, and their rows are made inside the store from those of the first run of their GPU: the columns as taken in,
-under new names and ids, all times of a row multiplied by one factor between 0.9 and 1.1. Ten million rows are
-there in minutes; the pages read the store alone and find what they would have found.
+under new names and ids, all times of a row multiplied by one factor between 0.9 and 1.1. Ten million rows take minutes.
 """
 
 import argparse

@@ -11,6 +11,7 @@ from pages.ui import accuracy
 from pages.ui.draw import charts
 from results.files.journal import RunFolder
 from results.records import Measurement, Run, attention_case
+from tests.cases import cases
 from tests.pages.conftest import GPU, shown
 
 CASE = attention_case(batch=1, num_heads=2, seqlen=128, head_dim=64, dtype="float16", causal=True)
@@ -139,15 +140,7 @@ def test_a_slice_without_errors_says_what_makes_some(unpublished, app):
 
 def test_certificates_are_a_table_and_a_failure_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     found = {"out": {"no leak": 1e-3, "repeat": 0.0}, "gradients": {"no leak": 0.0, "repeat": 0.0}}
-    facts = {
-        "torch": "2.13",
-        "created": "2026-11-28T00:00",
-        "seqlen": 96,
-        "context": 1536,
-        "head_dim": 32,
-        "packages": {"x": "4.0"},
-    }
-    entry = {"environment": facts, "implementations": {"odd": found, "absent": "needs a GPU"}}
+    entry = {"environment": cases(__file__, "environment"), "implementations": {"odd": found, "absent": "needs a GPU"}}
     monkeypatch.setattr(accuracy, "record", lambda name: {"A device": entry})
     drawn, captions = [], []
     monkeypatch.setattr(accuracy.st, "caption", lambda text, **_: captions.append(text))

@@ -12,14 +12,12 @@ from results.files.journal import RunFolder, State
 from results.records import Run
 from runner import launch
 from tests.builders import LONG, ROW
+from tests.cases import cases
 from tests.pages.test_run_sweep import LISTING, PLAN
 
 CLUSTER = "python -m runner run quick --device cpu --on ray --address 127.0.0.1:1"
 VIEWS = (("run_sweep", ""), ("runs", "run-a"), ("runs", "far"), ("upload", ""), ("upload", "import"))
-CHANGING = {
-    "badge_cancel_alive", "cancel_alive", "delete_broken_broken", "delete_run", "import", "look_at_cluster",
-    "rename_run", "resume_far", "start", "undo_import",
-}  # fmt: skip
+CHANGING = {*cases(__file__, "buttons")}
 
 
 @pytest.fixture

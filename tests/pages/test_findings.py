@@ -12,6 +12,7 @@ from results.formats import understand
 from results.formats.upload import Understanding
 from results.records import Measurement, Run, attention_case
 from tests.builders import at, noisy
+from tests.cases import cases
 from tests.pages.conftest import shown
 
 CASE = attention_case(batch=1, num_heads=8, seqlen=1024, head_dim=64, dtype="float16", causal=True)
@@ -55,19 +56,10 @@ def sentences(page):
 
 
 def test_a_line_counts_the_findings_of_a_rule_in_a_run_impossible_first_and_others_before_own():
-    found = [
-        *[("doubtful", "noisy", "mine", "measured here", "a")] * 9,
-        *[("doubtful", "flat", "theirs", "published", "b")] * 2,
-        *[("doubtful", "noisy", "theirs", "published", "c")] * 3,
-        ("impossible", "copied", "mine", "measured here", "d"),
-    ]
-    lines = findings.grouped(pd.DataFrame(found, columns=["weight", "title", "place", "source", "sentence"]))
-    assert lines[["title", "place", "count"]].values.tolist() == [
-        ["copied", "mine", 1],
-        ["noisy", "theirs", 3],
-        ["flat", "theirs", 2],
-        ["noisy", "mine", 9],
-    ]
+    found = pd.DataFrame(cases(__file__, "findings"))
+    lines = findings.grouped(found.loc[found.index.repeat(found["count"])].drop(columns="count"))
+    wanted = found.sort_values("rank")[["title", "place", "count"]]
+    assert lines[[*wanted]].values.tolist() == wanted.values.tolist()
 
 
 def test_every_rule_says_its_arithmetic_to_this_page_and_others_and_is_filtered(page):
@@ -141,7 +133,7 @@ def test_a_badge_checks_its_own_run_only(unpublished, checked):
 def test_an_upload_is_checked_before_it_is_stored(home):
     head = "gpu_name,implementation,mode,batch,num_heads,num_kv_heads,seqlen,head_dim,dtype,causal,window_size"
     row = "NVIDIA H200,fast,fwd,1,8,8,1024,64,float16,true,0,0.00001"
-    found = findings.of_upload(understand("mine.csv", f"{head},latency_ms\n{row}\n".encode()))
+    found = findings.of_upload(understand("mine.csv", f"{head},latency_ms\n{row}\n".encode()))()
     assert [finding.rule for finding in found] == ["above_peak", "below_launch"]
 
 
@@ -152,7 +144,7 @@ def test_a_copy_of_a_run_that_is_here_is_named_before_and_after_the_import(unpub
     RunFolder.create(unpublished, replace(RUN, run_id="ours"), rows)
     theirs = Run("theirs", "upload", created="2026-04-01T00:00:00", gpu_name="NVIDIA B200")
     copied = [replace(m, run_id="theirs") for m in rows]
-    before = findings.of_upload(Understanding(None, "csv", "a file", (theirs,), tuple(copied)))
+    before = findings.of_upload(Understanding(None, "csv", "a file", (theirs,), tuple(copied)))()
     RunFolder.create(unpublished, theirs, copied)
     for found in (before, findings.of_runs(["theirs"]).itertuples()):
         (finding,) = [each for each in found if each.rule == "same_as_run"]

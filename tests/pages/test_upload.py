@@ -3,16 +3,19 @@
 import io
 import re
 import shutil
+import threading
 import zipfile
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from results import formats
 from results.files import journal
-from results.formats import mapping
+from results.formats import bounded, mapping
 from results.render import export
 from results.store.database import open_store
+from tests.cases import HANG_S
 from tests.pages.conftest import shown
 
 HEADER = b"implementation,seqlen,head_dim,dtype,causal,mode,latency_ms\n"
@@ -166,3 +169,21 @@ def test_a_zip_of_tables_is_its_tables_and_the_same_file_twice_is_one(page):
     page.run()
     assert "Import 4 numbers from 2 files" in [button.label for button in page.button]
     assert "tables-b.csv is the same file as tables-a.csv" in shown(page)
+
+
+def test_the_first_numbers_of_a_long_file_are_drawn_while_it_is_read(page, home, monkeypatch):
+    lines = [b"fast,%d,64,bf16,true,fwd,0.5\n" % (16 * at) for at in range(1, 10_000)]
+    began, whole = threading.Event(), HEADER + b"".join(lines)
+
+    def call(work, *arguments, **named):
+        if work is formats.understand:
+            assert whole not in arguments or began.wait(HANG_S), "nothing of it was read meanwhile"
+            began.set()
+        return work(*arguments, **named)
+
+    monkeypatch.setattr(bounded, "call", call)
+    page.file_uploader[0].upload("long.csv", whole)
+    page.run()
+    page.button(key="import").click().run()
+    assert "9,999 numbers in 1 run" in shown(page)
+    assert len(journal.run_folders(home)) == 2

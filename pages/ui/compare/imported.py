@@ -19,6 +19,7 @@ from results.query import pages
 from results.records import Measurement, Run
 
 _MEASURE = "run_sweep", "Measure these shapes on my GPU", "play_circle"
+_MOST = 500  # shapes that are compared
 RunRows = tuple[Run, Sequence[Measurement]]
 
 
@@ -72,10 +73,12 @@ def _side_by_side(upload: str, partner: tuple[str, int, int]) -> tuple[RunRows, 
     """Draw the rates of an import relative to a run by shape; return both sides and their shared shapes."""
     run_id, same, like = partner
     theirs, ours = (records_of(name) for name in (upload, run_id))
-    found = beside.rows(theirs[1], ours[1])
+    found = beside.rows(theirs[1], ours[1], _MOST)
     others = f" and {messages.counted(like, 'shape')} with another batch, heads or length, where only TFLOP/s compare"
     on = text.plain(ours[0].gpu_name or run_id)
     st.markdown(f"Next to {on}: **{messages.counted(same, 'shared shape')}**{others * bool(like)}.")
+    if same + like > _MOST:
+        st.caption(f"The first {_MOST} of them are shown.")
     ratios = [ratio for row in found if (ratio := _ratio(row))]
     if ratios:
         what = f"TFLOP/s of the import over those of {ours[0].gpu_name or run_id}, the fastest of each"

@@ -62,7 +62,8 @@ def answer(
     means = [mean for mean in found.means if mean.implementation is None and mean.mode is None]
     means = [mean for mean in means if (mean.timing or AS_PUBLISHED) == timing]
     average = [f" · {_fine(mean.speedup)} on average" for mean in means if mean.speedup][:1]
-    words = f"{', '.join(parts)}, of {len(table)} shapes{''.join(average)}" if parts else "No shared shape"
+    count = messages.counted(len(table), "shape")
+    words = f"{', '.join(parts)}, of {count}{''.join(average)}" if parts else "No shared shape"
     st.markdown(f"## {words}", help=HELP)
     some = bool(table["speedup"].notna().any())
     if some:
@@ -132,7 +133,7 @@ def remarks(found: Comparison) -> None:
         if remark.startswith(("Two different", "The machine differed", "No shape")):
             st.warning(text.plain(remark), icon=":material/warning:")
         else:
-            st.caption(text.plain(remark))
+            st.caption("`".join(part if at % 2 else text.plain(part) for at, part in enumerate(remark.split("`"))))
 
 
 def what_changed(found: Comparison) -> None:

@@ -23,7 +23,7 @@ TENS = [m * 10.0**power for power in range(-4, 7) for m in (1, 2, 5)]
 HALF_DECADES = [m * 10.0**power for power in range(-4, 6) for m in (1, 3)]
 # Below the title of the axis, for any width of the page and any number of lines of the legend.
 LEGEND = {"orientation": "h", "xref": "container", "x": 0, "yref": "container", "y": 0, "yanchor": "bottom"}
-LEGEND |= {"font": {"size": 11}, "traceorder": "normal", "maxheight": 80}  # the rest scrolls, on a phone
+LEGEND |= {"font": {"size": 11}, "traceorder": "normal"}  # more lines than four, or seven without labels, scroll
 _BUTTONS = ["zoom2d", "pan2d", "resetScale2d", "toImage"]
 _LABEL_PIXELS, _LEGEND_PIXELS, _AROUND = 13, 44, 180  # heights of a label, of the legend, and of title and axis
 _LABEL_LETTERS = 22
@@ -135,7 +135,7 @@ def figure(chart: Chart, top: float = MARGIN["t"], **more: Any) -> go.Figure:
     layout: dict[str, Any] = {
         "height": chart.height,
         "margin": MARGIN | {"r": chart.right, "t": top},
-        "legend": LEGEND,
+        "legend": LEGEND | {"maxheight": 80 if any(len(series.labels) for series in chart.series) else 145},
         "showlegend": chart.legend,
         "hovermode": chart.hover,
         "annotations": list(chart.notes),

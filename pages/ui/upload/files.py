@@ -2,24 +2,28 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from pages.ui import findings
 from pages.ui.compare import imported
 from pages.ui.draw import messages, text
 from pages.ui.filters.select import widget
+from pages.ui.run import background
 from pages.ui.run.progress import link_to_results
 from pages.ui.shell import access
 from pages.ui.shell.data import store
 from pages.ui.upload import columns
 from results import formats
-from results.checks import Finding
 from results.files import journal
 from results.formats import Arrival, RunStanding, TableMapping, Understanding, UploadError, bounded, mapping
 from results.formats.archives import opened
@@ -27,9 +31,11 @@ from results.formats.importing import LEAVE, NEW, REPLACE
 from results.formats.mapping import guess, key_of, remembered, to_json
 from results.levels import level_of
 
+Shown = tuple[Understanding, DeltaGenerator]
 LIMIT_MB = 50
 EXAMPLE = Path(__file__).with_name("example.csv").read_text(encoding="utf-8")
 _SHOWN_ROWS = 200
+_LONG = 256 * 1024  # bytes; a longer file takes seconds to read
 _OF_CASE = ("head_dim", "dtype", "causal", "batch", "num_heads")  # columns of the first numbers
 EXISTING = {LEAVE: "leave what is here", NEW: "import as a new run", REPLACE: "replace what is here"}
 
@@ -46,8 +52,8 @@ def each_once(given: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]
         yield name, data
 
 
-def show(filename: str, data: bytes) -> Understanding | None:
-    """Draw the content of a file; return None if it cannot be read."""
+def show(filename: str, data: bytes) -> Shown | None:
+    """Draw the content of a file; return it and the place for its findings, or None if it cannot be read."""
     with st.container(border=True):
         st.markdown(f"**{text.plain(filename)}**")
         if len(data) > LIMIT_MB * 1024 * 1024:
@@ -64,9 +70,7 @@ def show(filename: str, data: bytes) -> Understanding | None:
         with summary:
             _summary(found)
             _ask_existing(found)
-            if found.measurements:
-                _findings_of(found)
-        return found
+            return found, st.empty()
 
 
 def _mapped(filename: str, data: bytes) -> Understanding | None:
@@ -108,8 +112,9 @@ def _ask_existing(found: Understanding) -> None:
         widget("existing", options, key=f"existing_{found.sha256}", **look)
 
 
-def overview(understood: list[Understanding | None]) -> None:
-    """Draw several files in one table with their machines, numbers and findings."""
+def check(shown: list[Shown]) -> None:
+    """Draw what the checks say about each file, and several files in one table with their machines and numbers."""
+    together = st.empty()
     rows = [
         {
             "file": found.upload.filename,
@@ -118,13 +123,13 @@ def overview(understood: list[Understanding | None]) -> None:
             "numbers": len(found.measurements),
             "new": new_numbers(found),
             "rejected": len(found.rejected),
-            "findings": None if (problems := _checked(_key(found), found)) is None else len(problems),
+            "findings": _findings(found, place) if found.measurements else 0,
         }
-        for found in understood
-        if found is not None
+        for found, place in shown
     ]
     if len(rows) > 1:
-        st.dataframe(pd.DataFrame(rows), hide_index=True, alt="Every file with its machine, numbers and findings")
+        alt = "Every file with its machine, numbers and findings"
+        together.dataframe(pd.DataFrame(rows), hide_index=True, alt=alt)
 
 
 def new_numbers(found: Understanding) -> int:
@@ -146,9 +151,43 @@ def taken(given: tuple[tuple[str, bytes], ...]) -> list[tuple[str, bytes]]:
     return bounded.call(opened, given)
 
 
-@st.cache_data(max_entries=16, show_spinner="Reading the file")
 def _understand(filename: str, data: bytes, mappings: dict[str, TableMapping]) -> Understanding:
-    return bounded.call(formats.understand, filename, data, mappings)
+    """Read a file; the first numbers of a long one are drawn meanwhile."""
+    key = filename, hashlib.sha256(data).hexdigest(), repr(mappings)
+    read = partial(bounded.call, formats.understand, filename, mappings=mappings)
+    beginning = data[: data.rfind(b"\n", 0, _LONG) + 1] if len(data) > _LONG else b""
+    return _awaited(key, lambda: partial(read, data), "Reading the file", lambda: _draw_first(read, beginning))
+
+
+def _draw_first(read: Callable[[bytes], Understanding], beginning: bytes) -> None:
+    with suppress(UploadError):
+        st.dataframe(_preview(read(beginning)), hide_index=True, alt="First numbers of the file")
+
+
+def _awaited(
+    key: tuple, begin: Callable[[], Callable[[], Any]], said: str, meanwhile: Callable[[], None] = lambda: None
+) -> Any:
+    """Return the answer of long work, which goes on in a thread; a press of a button is heard meanwhile.
+
+    `begin` returns the work; it is called once for a key, unless the work fails.
+    """
+    future, place = _begun(key, begin), st.empty()
+    if not background.is_done(future):
+        with place.container():
+            now = st.empty()
+            now.caption(f":material/hourglass: {said}")
+            meanwhile()
+            while not background.is_done(future):
+                now.caption(f":material/hourglass: {said}")  # here Streamlit leaves the script after a press
+        place.empty()
+    if future.exception():
+        _begun.clear(key, begin)
+    return future.result()
+
+
+@st.cache_resource(max_entries=16, ttl=1800, show_spinner=False)  # they are not copied
+def _begun(key: tuple, _begin: Callable[[], Callable[[], Any]]) -> Future:
+    return background.begin(_begin())
 
 
 def _key(found: Understanding) -> str:
@@ -157,41 +196,33 @@ def _key(found: Understanding) -> str:
 
 
 def _standing(found: Understanding) -> list[RunStanding]:
-    return _stood(_key(found), str(journal.home()), str(store().version()), found)
+    home = journal.home()
+    key = "standing", _key(found), str(home), str(store().version())
+    return _awaited(key, lambda: partial(formats.standing, home, found), "Looking for its runs")
 
 
-@st.cache_data(max_entries=16, show_spinner=False)
-def _stood(key: str, home: str, version: str, _found: Understanding) -> list[RunStanding]:
-    return formats.standing(Path(home), _found)
-
-
-@st.cache_data(max_entries=16, show_spinner="Checking every number")
-def _checked(key: str, _found: Understanding) -> list[Finding] | None:
-    """Return the findings of a file; None if the checks reach a limit."""
-    try:
-        return findings.of_upload(_found)
-    except UploadError:
-        return None
-
-
-def _findings_of(found: Understanding) -> None:
-    problems = _checked(_key(found), found)
-    if problems is None:
-        messages.say("not_checked")
-        return
-    if not problems:
-        st.caption(":material/check_circle: No number contradicts arithmetic, its device or the other rows.")
-        return
-    counts = {weight: sum(problem.weight == weight for problem in problems) for weight in findings.WEIGHTS}
-    with st.expander(f"What the checks say: {findings.badges(counts)}", icon=":material/fact_check:"):
-        rows = [
-            {"severity": problem.weight, "finding": problem.sentence, "where": problem.origin}
-            for problem in sorted(problems, key=lambda problem: list(findings.WEIGHTS).index(problem.weight))
-        ]
-        config = {"finding": st.column_config.TextColumn("finding", width="large")}
-        alt = "What the checks say about this file"
-        st.dataframe(pd.DataFrame(rows[:_SHOWN_ROWS]), hide_index=True, alt=alt, column_config=config, row_height=84)
-        st.caption("A finding keeps no number from being imported.")
+def _findings(found: Understanding, place: DeltaGenerator) -> int | None:
+    """Check a file and draw its findings; return their number, or None if the checks reach a limit."""
+    with place.container():
+        try:
+            problems = _awaited(("checks", _key(found)), lambda: findings.of_upload(found), "Checking every number")
+        except UploadError:
+            messages.say("not_checked")
+            return None
+        if not problems:
+            st.caption(":material/check_circle: No number contradicts arithmetic, its device or the other rows.")
+            return 0
+        counts = {weight: sum(problem.weight == weight for problem in problems) for weight in findings.WEIGHTS}
+        with st.expander(f"What the checks say: {findings.badges(counts)}", icon=":material/fact_check:"):
+            rows = [
+                {"severity": problem.weight, "finding": problem.sentence, "where": problem.origin}
+                for problem in sorted(problems, key=lambda problem: list(findings.WEIGHTS).index(problem.weight))
+            ]
+            config = {"finding": st.column_config.TextColumn("finding", width="large")}
+            look: dict[str, Any] = {"hide_index": True, "column_config": config, "row_height": 84}
+            st.dataframe(pd.DataFrame(rows[:_SHOWN_ROWS]), alt="What the checks say about this file", **look)
+            st.caption("A finding keeps no number from being imported.")
+    return len(problems)
 
 
 def _summary(found: Understanding) -> None:

@@ -1,4 +1,4 @@
-"""Pictures of every page, light, dark and 390 px wide: python -m tests.pages.browser.screenshots FOLDER [HOME]."""
+"""Pictures of pages, light, dark and 390 px wide: python -m tests.pages.browser.screenshots FOLDER [HOME [PAGE...]]."""
 
 import sys
 import tempfile
@@ -6,39 +6,27 @@ from pathlib import Path
 
 from tests.pages.browser.serving import PAGES, Server, chromium, drawn, visit
 
-LOOKS = {
-    "light": {"viewport": {"width": 1440, "height": 900}, "color_scheme": "light"},
-    "dark": {"viewport": {"width": 1440, "height": 900}, "color_scheme": "dark"},
-    "narrow": {"viewport": {"width": 390, "height": 844}, "color_scheme": "light"},
-}
+LOOKS = {"light": (1440, 900, "light"), "dark": (1440, 900, "dark"), "narrow": (390, 844, "light")}
+HEIGHT = "Math.max(...[...document.querySelectorAll('[data-testid=stMain]')].map(e => e.scrollHeight))"
 
 
-def take(folder: Path, home: Path, pages: tuple[str, ...] = PAGES) -> list[Path]:
+def take(folder: Path, home: str, *pages: str) -> None:
     """Write <page>-<look>.png for each page and look; the whole page, not only its first screen."""
     folder.mkdir(parents=True, exist_ok=True)
-    server = Server(home).start()
-    written = []
+    server = Server(Path(home)).start()
     try:
         with chromium() as browser:
-            for look, context in LOOKS.items():
-                for name in pages:
-                    page = drawn(visit(browser, f"{server.url}/{name}", **context))
-                    height = page.evaluate(
-                        "Math.max(...[...document.querySelectorAll('[data-testid=stMain]')].map(e => e.scrollHeight))"
-                    )
-                    page.set_viewport_size({"width": context["viewport"]["width"], "height": min(height + 40, 6000)})
-                    drawn(page)
-                    path = folder / f"{name.split('?')[0] or 'overview'}-{look}.png"
-                    page.screenshot(path=path)
-                    written.append(path)
+            for look, (width, height, scheme) in LOOKS.items():
+                for name in pages or PAGES:
+                    window = {"viewport": {"width": width, "height": height}, "color_scheme": scheme}
+                    page = drawn(visit(browser, f"{server.url}/{name}", **window))
+                    page.set_viewport_size({"width": width, "height": min(page.evaluate(HEIGHT) + 40, 6000)})
+                    drawn(page).screenshot(path=folder / f"{name.split('?')[0] or 'overview'}-{look}.png")
                     page.context.close()
     finally:
         server.stop()
-    return written
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as empty:
-        wanted = tuple(sys.argv[3:]) or PAGES
-        for path in take(Path(sys.argv[1]), Path(sys.argv[2] if len(sys.argv) > 2 else empty), wanted):
-            print(path)
+        take(Path(sys.argv[1]), *(sys.argv[2:] or [empty]))

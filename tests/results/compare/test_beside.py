@@ -6,6 +6,7 @@ import pytest
 
 from results.compare import beside
 from results.records import Case, Measurement, Run, Status, attention_case
+from tests.cases import cases
 
 CASE = attention_case(batch=1, num_heads=64, num_kv_heads=8, seqlen=2048, head_dim=128, dtype="bfloat16", causal=False)
 LIKE = replace(CASE, batch=8, num_heads=16, num_kv_heads=16)
@@ -73,9 +74,4 @@ def test_what_differs_in_the_measuring_is_named_and_what_is_equal_is_not() -> No
     theirs = (THEIRS, [_row(THEIRS, CASE, "cudnn", 0.2, timing=None)])
     ours = (OURS, [_row(OURS, CASE, "mine", 0.1, sm_clock_mhz=1980.0)])
     found = {name: (one, other) for name, one, other in beside.differences(theirs, ours)}
-    assert found == {
-        "timing method": ("not stated", "device time of the kernels"),
-        "SM clock": ("not stated", "1980 MHz, median"),
-        "torch": ("not stated", "2.11"),
-        "power limit": ("not stated", "700 W"),
-    }
+    assert found == cases(__file__, "differences")

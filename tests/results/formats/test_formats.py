@@ -6,7 +6,7 @@ from results import formats
 from results.files.journal import published_folders
 from results.formats import UploadError, understand
 from results.formats.mapping import ALIASES, fields_of, normalise
-from results.formats.tables import MAX_ROWS
+from results.formats.tables import MAX_TEXT_ROWS
 from results.records import Measurement
 from results.reports.rendering import render_report
 from tests.builders import LONG, ROW
@@ -104,8 +104,8 @@ def test_markup_in_a_name_is_refused_in_words(name: str) -> None:
 
 
 def test_a_file_of_more_rows_or_bytes_than_the_limit_is_refused_with_the_number(monkeypatch) -> None:
-    text = "a,b\n" + "1,2\n" * (MAX_ROWS + 1)
-    with pytest.raises(UploadError, match="has more than the 200,000 rows that are taken"):
+    text = "a,b\n" + "1,2\n" * (MAX_TEXT_ROWS + 1)
+    with pytest.raises(UploadError, match="has more than the 400,000 rows that are taken"):
         understand("a.csv", text.encode())
     monkeypatch.setattr("results.formats.tables.MAX_BYTES", 10)
     with pytest.raises(UploadError, match="The file has 77 bytes; at most 10"):

@@ -25,23 +25,14 @@ from results.records import (
 from results.schema import LARGEST_WHOLE, Field
 from results.store import ingest, summary
 from results.store.database import SCHEMA, Store
+from tests.cases import cases
 
 ROW = {**MEASUREMENT_SCHEMA, **CASE_SCHEMA}
 CASE = attention_case(batch=1, num_heads=1, seqlen=128, head_dim=64, dtype="float16", causal=True)
 RECORD = measurement_to_json(
     Measurement("r", CASE, "x", "latency_ms", Status.OK, mode="fwd", timing="kernel", value=1.0)
 )
-SQL = {
-    "text": {"VARCHAR", "TIMESTAMP"},  # times are parsed, and kept as text beside
-    "status": {"VARCHAR"},
-    "whole": {"INTEGER", "BIGINT"},
-    "number": {"DOUBLE"},
-    "boolean": {"BOOLEAN"},
-    "numbers": {"DOUBLE[]"},
-    "texts": {"VARCHAR[]"},
-    "wholes": {"INTEGER[]"},
-    "object": {"VARCHAR"},  # JSON
-}
+SQL = cases(__file__, "types of columns by kind")
 
 
 def _columns(store: Store, table: str) -> dict[str, tuple[str, bool]]:
