@@ -60,8 +60,8 @@ def flash_attn_varlen_func(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, qv
 
 
 def refused(*_: Any, **__: Any) -> None:
-    """Refuse a private function of FlashAttention-4."""
-    raise UnsupportedCase("A private function of FlashAttention-4.")
+    """Refuse a private function."""
+    raise UnsupportedCase("A private function of flash-attention.")
 
 
 def get_scheduler_metadata(*_: Any, **__: Any) -> Any:

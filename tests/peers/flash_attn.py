@@ -6,6 +6,7 @@ See README.md in this folder.
 import argparse
 import os
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -19,7 +20,8 @@ ROOT = Path(__file__).parents[2]
 THEIRS = ("bert_padding.py", "layers/rotary.py", "ops/triton/rotary.py", "cute/testing.py")
 STAND_IN = {
     "__init__.py": "from kernels.flash_attn import *\n",
-    "flash_attn_interface.py": "USE_TRITON_ROCM = False\n_get_block_size_n = None\n",
+    "flash_attn_interface.py": "from tests.peers.cute import refused as _flash_attn_varlen_forward\n"
+    "USE_TRITON_ROCM = False\n_get_block_size_n = None\n",
     "cute/__init__.py": "from tests.peers.cute import *\n",
     "cute/interface.py": "from tests.peers import cute\nglobals().update(vars(cute))\n",
     "cute/cache_utils.py": "from tests.peers.cute import JITCache\n",
@@ -60,19 +62,37 @@ class Results:
         return "\n".join(lines)
 
 
-@pytest.hookimpl(hookwrapper=True)
-def pytest_generate_tests(metafunc: Any) -> Any:
-    """Keep a sample of a function's parameters, the same in each process, before pytest makes tests of them."""
-    yield
-    sample, calls = int(os.environ.get(SAMPLE, 0)), metafunc._calls
-    if 0 < sample < len(calls):
-        metafunc._calls = [calls[i] for i in sorted(random.Random(0).sample(range(len(calls)), sample))]
+@pytest.hookimpl(tryfirst=True)
+def pytest_generate_tests(metafunc: Any) -> None:
+    """Keep a sample of a function's parameters, the same in each process, before pytest makes tests of them.
+
+    It is drawn again after each parameter, as all values of all parameters together take minutes to list.
+    """
+    sample, chance, parametrize = int(os.environ.get(SAMPLE, 0)), random.Random(0), metafunc.parametrize
+
+    def parametrize_and_draw(*arguments: Any, **named: Any) -> None:
+        before = len(metafunc._calls)
+        parametrize(*arguments, **named)
+        calls = metafunc._calls
+        if sample and before >= sample:  # each call so far gets one of the new values
+            values = len(calls) // before
+            metafunc._calls = [chance.choice(calls[i : i + values]) for i in range(0, len(calls), values)]
+        elif sample and len(calls) > sample:
+            metafunc._calls = [calls[i] for i in sorted(chance.sample(range(len(calls)), sample))]
+
+    metafunc.parametrize = parametrize_and_draw
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[Any]) -> None:
-    """Put the tests in a random order, the same in each process, if some of them will not be reached."""
+    """Take the functions in turns, the same in each process, if some tests will not be reached."""
     if END in os.environ:
         random.Random(0).shuffle(items)
+        turns: Counter[str] = Counter()
+        for item in items:
+            item.turn = turns[item.originalname]
+            turns[item.originalname] += 1
+        items.sort(key=lambda item: item.turn)
 
 
 def pytest_runtest_setup() -> None:
@@ -98,7 +118,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("checkout", type=Path, help="a clone of flash-attention")
     parser.add_argument("-k", default="", metavar="WORDS", help="select tests, as pytest does")
     parser.add_argument("--sample", type=int, default=0, help="how many tests of a function -k selects from")
-    parser.add_argument("--seconds", type=float, help="begin no test after so many seconds, and take them in any order")
+    parser.add_argument("--seconds", type=float, help="begin no test after so many seconds; functions take turns")
     parser.add_argument("-n", default="0", metavar="PROCESSES", help="run in this many processes, by pytest-xdist")
     parser.add_argument(
         "--file", default="test_flash_attn.py", help="of the folder tests, such as cute/test_flash_attn.py"
@@ -111,12 +131,13 @@ def main(arguments: list[str]) -> int:
     if given.seconds:
         os.environ[END] = str(time.time() + given.seconds)
     results = Results()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a command that is stopped prints the table, too
     with tempfile.TemporaryDirectory() as folder:
         make_stand_in(given.checkout, Path(folder))
         sys.path[:0] = [folder, str(ROOT)]
         os.environ["PYTHONPATH"] = os.pathsep.join((folder, str(ROOT), os.environ.get("PYTHONPATH", "")))
         options = ["-q", "-k", given.k, "-n", given.n, "--rootdir", folder, "--import-mode=importlib"]
-        plugins = ["-p", "no:cacheprovider", "-p", "tests.peers.flash_attn"]
+        plugins = ["--maxschedchunk=1", "-p", "no:cacheprovider", "-p", "tests.peers.flash_attn"]
         status = pytest.main([*options, *plugins, "-c", os.devnull, str(tests)], plugins=[results])
     print(results.table())
     return int(status)

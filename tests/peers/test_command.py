@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.peers.flash_attn import SAMPLE, pytest_generate_tests
+from tests.peers.flash_attn import END, SAMPLE, pytest_collection_modifyitems, pytest_generate_tests
 
 ROOT = Path(__file__).parents[2]
 TESTS = """
@@ -49,8 +49,26 @@ def test_the_table_counts_what_became_of_each_function(tmp_path: Path) -> None:
     assert "- refused 1: return_attn_probs is refused with dropout_p" in answer.stdout
 
 
-def test_a_sample_keeps_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_is_drawn_after_each_parameter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SAMPLE, "6")
-    metafunc = SimpleNamespace(_calls=list(range(20)))
-    list(pytest_generate_tests(metafunc))
-    assert len(metafunc._calls) == 6 and metafunc._calls == sorted(metafunc._calls)
+    metafunc = SimpleNamespace(_calls=[])
+
+    def parametrize(values: range) -> None:
+        metafunc._calls = [[*call, value] for call in metafunc._calls or [[]] for value in values]
+
+    metafunc.parametrize = parametrize
+    pytest_generate_tests(metafunc)
+    for values in (range(4), range(5), range(10), range(10)):
+        metafunc.parametrize(values)
+    calls = metafunc._calls
+    assert len(calls) == 6 and len({tuple(call) for call in calls}) == 6
+    assert [call[:2] for call in calls] == sorted(call[:2] for call in calls)
+    assert len({call[2] for call in calls}) > 2
+
+
+def test_functions_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(END, "0")
+    items = [SimpleNamespace(originalname=name) for name in "aaaabbc"]
+    pytest_collection_modifyitems(items)
+    names = "".join(item.originalname for item in items)
+    assert sorted(names[:3]) == list("abc") and sorted(names[3:5]) == list("ab") and names[5:] == "aa"
