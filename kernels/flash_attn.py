@@ -81,6 +81,7 @@ def flash_attn_varlen_func(
     With block_table (batch, pages of a sequence) k and v are (pages, page_size, heads_k, head_dim); what is copied says
     `feature_calls.attention_varlen`. Return out, or with return_attn_probs out, softmax_lse (heads, total_q) and None.
     """
+    _check_tensors(q, k, v, cu_seqlens_q, cu_seqlens_k)
     if not cu_seqlens_q.dtype == cu_seqlens_k.dtype == torch.int32:
         raise UnsupportedCase(f"cu_seqlens must be int32, not {cu_seqlens_q.dtype} and {cu_seqlens_k.dtype}.")
     if block_table is not None:
@@ -88,7 +89,7 @@ def flash_attn_varlen_func(
     asked = _asked(dropout_p, softcap, alibi_slopes, deterministic, return_attn_probs)
     masks: dict[str, Any] = {"causal": causal, "window_size": _pair(window_size), "softmax_scale": softmax_scale}
     masks["block_table"] = block_table
-    packed: list[Any] = [q, k, v, cu_seqlens_q, cu_seqlens_k, int(max_seqlen_q), int(max_seqlen_k)]
+    packed: list[Any] = [q, k, v, cu_seqlens_q, cu_seqlens_k, _whole(max_seqlen_q), _whole(max_seqlen_k)]
     result = feature_calls.attention_varlen(*packed, **masks | asked)
     return (*result, None) if return_attn_probs else result
 
@@ -276,7 +277,24 @@ def _asked(
         raise UnsupportedCase("return_attn_probs is refused with dropout_p: the kernels do not store probabilities.")
     asked = {"dropout_p": dropout_p, "softcap": softcap, "deterministic": deterministic, "return_lse": return_lse}
     asked = {name: x for name, x in asked.items() if x}
-    return asked if alibi_slopes is None else asked | {"alibi_slopes": alibi_slopes}
+    if alibi_slopes is None:
+        return asked
+    _check_tensors(alibi_slopes)
+    return asked | {"alibi_slopes": alibi_slopes}
+
+
+def _whole(x: Any) -> int:
+    try:
+        return operator.index(x)
+    except TypeError as error:
+        raise UnsupportedCase(f"max_seqlen_q and max_seqlen_k must be whole numbers, not {x!r}.") from error
+
+
+def _check_tensors(*given: Any) -> None:
+    """Refuse what is no tensor."""
+    for x in given:
+        if not isinstance(x, torch.Tensor):
+            raise UnsupportedCase(f"Expected a tensor, not {x!r}.")
 
 
 def _pair(window_size: Any) -> Any:
@@ -288,12 +306,14 @@ def _pair(window_size: Any) -> Any:
 
 
 def _four(x: torch.Tensor) -> torch.Tensor:
+    _check_tensors(x)
     if x.dim() != 4:
         raise UnsupportedCase(f"Expected a tensor (batch, seqlen, heads, head_dim), not {tuple(x.shape)}.")
     return x
 
 
 def _unpacked(packed: torch.Tensor, count: int, dim: int) -> tuple[torch.Tensor, ...]:
+    _check_tensors(packed)
     if packed.dim() != dim + 3 or packed.shape[dim] != count:
         raise UnsupportedCase(f"Dimension {dim} of the packed tensor {tuple(packed.shape)} must be {count}.")
     return packed.unbind(dim)
