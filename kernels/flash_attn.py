@@ -30,6 +30,8 @@ from .registry import UnsupportedCase
 from .routes import DTYPES
 
 Pair = tuple[int, int]
+_WINDOW = "window_size must be (left, right), each at least -1 (all keys)"
+_LONGEST = "max_seqlen_q and max_seqlen_k must be whole numbers"
 
 
 def flash_attn_func(
@@ -51,8 +53,8 @@ def flash_attn_func(
     """
     q, k, v = (_four(x).transpose(1, 2) for x in (q, k, v))
     asked = _asked(dropout_p, softcap, alibi_slopes, deterministic, return_attn_probs)
-    masks: dict[str, Any] = {"causal": causal, "window_size": _pair(window_size), "softmax_scale": softmax_scale}
-    result = dispatch.attention(q, k, v, **masks, **asked)
+    window = _whole(window_size, _WINDOW)
+    result = dispatch.attention(q, k, v, causal=causal, window_size=window, softmax_scale=softmax_scale, **asked)
     if return_attn_probs:
         return result[0].transpose(1, 2), result[1], None
     return result.transpose(1, 2)
@@ -87,10 +89,9 @@ def flash_attn_varlen_func(
     if block_table is not None:
         _check_pages(block_table, cu_seqlens_k.diff(), k)
     asked = _asked(dropout_p, softcap, alibi_slopes, deterministic, return_attn_probs)
-    masks: dict[str, Any] = {"causal": causal, "window_size": _pair(window_size), "softmax_scale": softmax_scale}
-    masks["block_table"] = block_table
-    packed: list[Any] = [q, k, v, cu_seqlens_q, cu_seqlens_k, _whole(max_seqlen_q), _whole(max_seqlen_k)]
-    result = feature_calls.attention_varlen(*packed, **masks | asked)
+    asked |= {"window_size": _whole(window_size, _WINDOW), "softmax_scale": softmax_scale, "block_table": block_table}
+    lengths: tuple[Any, ...] = cu_seqlens_q, cu_seqlens_k, *_whole((max_seqlen_q, max_seqlen_k), _LONGEST)
+    result = feature_calls.attention_varlen(q, k, v, *lengths, causal=causal, **asked)
     return (*result, None) if return_attn_probs else result
 
 
@@ -169,7 +170,7 @@ def flash_attn_with_kvcache(
     if not isinstance(num_splits, int) or num_splits < 0:
         raise UnsupportedCase(f"num_splits must be a number of at least 0, not {num_splits!r}; it is not used.")
     _check_rotary(rotary_cos, rotary_sin, q, k, cache.capacity)
-    causal, window = one_window(causal, _pair(window_size))
+    causal, window = one_window(causal, _whole(window_size, _WINDOW))
     if rotary_cos is not None:
         tables = rotary_cos, rotary_sin
         q = _rotated(q, tables, lengths, rotary_interleaved, one_position=not causal and not window)
@@ -276,18 +277,16 @@ def _asked(
     if dropout_p and return_lse:
         raise UnsupportedCase("return_attn_probs is refused with dropout_p: the kernels do not store probabilities.")
     asked = {"dropout_p": dropout_p, "softcap": softcap, "deterministic": deterministic, "return_lse": return_lse}
-    asked = {name: x for name, x in asked.items() if x}
-    if alibi_slopes is None:
-        return asked
-    _check_tensors(alibi_slopes)
-    return asked | {"alibi_slopes": alibi_slopes}
+    given = {} if alibi_slopes is None else {"alibi_slopes": alibi_slopes}
+    _check_tensors(*given.values())
+    return {name: x for name, x in asked.items() if x} | given
 
 
-def _whole(x: Any) -> int:
+def _whole(given: Any, words: str) -> Any:
     try:
-        return operator.index(x)
-    except TypeError as error:
-        raise UnsupportedCase(f"max_seqlen_q and max_seqlen_k must be whole numbers, not {x!r}.") from error
+        return tuple(map(operator.index, given))
+    except TypeError as error:  # such as a window_size of one number, which would be a window of kernels.attention
+        raise UnsupportedCase(f"{words}, not {given!r}.") from error
 
 
 def _check_tensors(*given: Any) -> None:
@@ -295,14 +294,6 @@ def _check_tensors(*given: Any) -> None:
     for x in given:
         if not isinstance(x, torch.Tensor):
             raise UnsupportedCase(f"Expected a tensor, not {x!r}.")
-
-
-def _pair(window_size: Any) -> Any:
-    try:
-        return tuple(map(operator.index, window_size))
-    except TypeError as error:  # such as one number, which would be a window of kernels.attention
-        words = f"window_size must be (left, right), each at least -1 (all keys), not {window_size!r}."
-        raise UnsupportedCase(words) from error
 
 
 def _four(x: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,6 @@ import random
 import signal
 import sys
 import tempfile
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -27,8 +26,7 @@ STAND_IN = {
     "cute/cache_utils.py": "from tests.peers.cute import JITCache\n",
     **{f"{folder}/__init__.py": "" for folder in ("layers", "ops", "ops/triton")},
 }
-SAMPLE, END = "ATTNBENCH_PEERS_SAMPLE", "ATTNBENCH_PEERS_END"
-LATE = "No time is left."
+SAMPLE = "ATTNBENCH_PEERS_SAMPLE"
 RESULTS = ("collected", "passed", "refused", "failed", "skipped")
 
 
@@ -42,8 +40,6 @@ class Results:
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Count a test when it begins, and when it was called, or skipped or failed before."""
         counts = self.counts.setdefault(report.nodeid.split("::")[-1].split("[")[0], Counter())
-        if LATE in str(report.longrepr):
-            return
         counts["collected"] += report.when == "setup"
         if report.when == "call" or report.outcome != "passed":
             said = str(getattr(getattr(report.longrepr, "reprcrash", None), "message", ""))
@@ -85,20 +81,13 @@ def pytest_generate_tests(metafunc: Any) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[Any]) -> None:
-    """Take the functions in turns, the same in each process, if some tests will not be reached."""
-    if END in os.environ:
-        random.Random(0).shuffle(items)
-        turns: Counter[str] = Counter()
-        for item in items:
-            item.turn = turns[item.originalname]
-            turns[item.originalname] += 1
-        items.sort(key=lambda item: item.turn)
-
-
-def pytest_runtest_setup() -> None:
-    """Leave out the tests that come when no time is left."""
-    if time.time() > float(os.environ.get(END, "inf")):
-        pytest.skip(LATE)
+    """Take the functions in turns, the same in each process: not all tests may be reached."""
+    random.Random(0).shuffle(items)
+    turns: Counter[str] = Counter()
+    for item in items:
+        turns[item.originalname] += 1
+        item.turn = turns[item.originalname]
+    items.sort(key=lambda item: item.turn)
 
 
 def make_stand_in(checkout: Path, folder: Path) -> None:
@@ -118,7 +107,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("checkout", type=Path, help="a clone of flash-attention")
     parser.add_argument("-k", default="", metavar="WORDS", help="select tests, as pytest does")
     parser.add_argument("--sample", type=int, default=0, help="how many tests of a function -k selects from")
-    parser.add_argument("--seconds", type=float, help="begin no test after so many seconds; functions take turns")
+    parser.add_argument("--seconds", type=int, default=0, help="stop after so many seconds")
     parser.add_argument("-n", default="0", metavar="PROCESSES", help="run in this many processes, by pytest-xdist")
     parser.add_argument(
         "--file", default="test_flash_attn.py", help="of the folder tests, such as cute/test_flash_attn.py"
@@ -128,10 +117,10 @@ def main(arguments: list[str]) -> int:
     if not tests.is_file():
         parser.error(f"{given.checkout} has no tests/{given.file}")
     os.environ |= {"ATTNBENCH_CHECK": "1", SAMPLE: str(given.sample)}
-    if given.seconds:
-        os.environ[END] = str(time.time() + given.seconds)
     results = Results()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a command that is stopped prints the table, too
+    for stop in (signal.SIGALRM, signal.SIGTERM):  # a command that is stopped prints the table, too
+        signal.signal(stop, signal.default_int_handler)
+    signal.alarm(given.seconds)
     with tempfile.TemporaryDirectory() as folder:
         make_stand_in(given.checkout, Path(folder))
         sys.path[:0] = [folder, str(ROOT)]

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.peers.flash_attn import END, SAMPLE, pytest_collection_modifyitems, pytest_generate_tests
+from tests.peers.flash_attn import SAMPLE, pytest_collection_modifyitems, pytest_generate_tests
 
 ROOT = Path(__file__).parents[2]
 TESTS = """
@@ -66,8 +66,7 @@ def test_a_sample_is_drawn_after_each_parameter(monkeypatch: pytest.MonkeyPatch)
     assert len({call[2] for call in calls}) > 2
 
 
-def test_functions_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(END, "0")
+def test_functions_take_turns() -> None:
     items = [SimpleNamespace(originalname=name) for name in "aaaabbc"]
     pytest_collection_modifyitems(items)
     names = "".join(item.originalname for item in items)
