@@ -24,7 +24,7 @@ import torch
 from . import dispatch, feature_calls
 from .decode.triton_decode.checks import MAX_SEQLEN_Q
 from .feature_calls import reads
-from .features import SequenceBounds, one_window
+from .features import Features, SequenceBounds, check, one_window
 from .plans import check_inputs
 from .registry import UnsupportedCase
 from .routes import DTYPES
@@ -175,11 +175,13 @@ def flash_attn_with_kvcache(
         tables = rotary_cos, rotary_sin
         q = _rotated(q, tables, lengths, rotary_interleaved, one_position=not causal and not window)
         k = _rotated(k, tables, lengths, rotary_interleaved)
+    asked = _asked(0.0, softcap, alibi_slopes, True, True)
+    masks = (causal, window, None if softmax_scale is None else float(softmax_scale))
+    found, sizes = Features(softcap or 0.0, alibi_slopes=alibi_slopes), (len(q), q.shape[2], q.shape[1], cache.capacity)
+    check(found, sizes, q.device, causal=causal, window_size=window)  # before anything is written
     if k is not None:
         cache.append(lengths, k, v)
     lengths = (lengths + new).clamp(0, cache.capacity)  # lengths that are not checked must not lead beyond the cache
-    asked = _asked(0.0, softcap, alibi_slopes, True, True)
-    masks = (causal, window, softmax_scale)
     if cache_leftpad is None and len(asked) == 2 and _decodes(q, window, softmax_scale):
         out, lse = _decoded(q, cache, lengths, masks)
     else:
@@ -226,12 +228,8 @@ class _Cache(NamedTuple):
             raise UnsupportedCase(f"{name}: block_table excludes cache_batch_idx and cache_leftpad.")
         elif table.dim() != 2 or len(table) != batch or table.dtype != torch.int32 or table.device != q.device:
             raise UnsupportedCase(f"{name} needs an int32 block_table ({batch}, pages) on {q.device}.")
-        for x in (self.batch_idx, self.leftpad):
-            integers = x is None or x.dtype in (torch.int32, torch.int64)
-            if x is not None and (tuple(x.shape) != (batch,) or x.device != q.device or not integers):
-                raise UnsupportedCase(
-                    f"{name}: cache_batch_idx and cache_leftpad must hold integers ({batch},) on {q.device}."
-                )
+        if not all(x is None or _holds_integers(x, q) for x in (self.batch_idx, self.leftpad)):
+            raise UnsupportedCase(f"cache_batch_idx and cache_leftpad must hold integers ({batch},) on {q.device}.")
         if k is None and v is None:
             return
         for x, cache in ((k, self.k), (v, self.v)):
@@ -340,10 +338,15 @@ def _lengths(given: Any, q: torch.Tensor) -> torch.Tensor:
     """Return the keys in the cache before the call, int32 (batch,)."""
     if isinstance(given, int):
         return torch.full((len(q),), given, dtype=torch.int32, device=q.device)
-    tensor = isinstance(given, torch.Tensor) and tuple(given.shape) == (len(q),) and given.device == q.device
-    if not tensor or given.dtype != torch.int32:
+    if not _holds_integers(given, q) or given.dtype != torch.int32:
         raise UnsupportedCase(f"cache_seqlens must be a number or an int32 tensor ({len(q)},) on {q.device}.")
     return given
+
+
+def _holds_integers(x: Any, q: torch.Tensor) -> bool:
+    """Return whether x is a tensor with an integer for each sequence of q."""
+    fits = isinstance(x, torch.Tensor) and x.shape == q.shape[:1] and x.device == q.device
+    return fits and x.dtype in (torch.int32, torch.int64)
 
 
 def _rotated(
