@@ -10,6 +10,7 @@ import signal
 import sys
 import tempfile
 from collections import Counter
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -83,22 +84,19 @@ def pytest_generate_tests(metafunc: Any) -> None:
 def pytest_collection_modifyitems(items: list[Any]) -> None:
     """Take the functions in turns, the same in each process: not all tests may be reached."""
     random.Random(0).shuffle(items)
-    turns: Counter[str] = Counter()
+    functions: dict[str, list[Any]] = {}
     for item in items:
-        turns[item.originalname] += 1
-        item.turn = turns[item.originalname]
-    items.sort(key=lambda item: item.turn)
+        functions.setdefault(item.originalname, []).append(item)
+    items[:] = [item for turn in zip_longest(*functions.values()) for item in turn if item is not None]
 
 
 def make_stand_in(checkout: Path, folder: Path) -> None:
     """Write a package flash_attn that imports our functions, and the files that their tests also import."""
-    package = folder / "flash_attn"
-    for name in THEIRS:
-        (package / name).parent.mkdir(parents=True, exist_ok=True)
-        if (checkout / "flash_attn" / name).is_file():  # version 2 has no folder cute
-            (package / name).write_text((checkout / "flash_attn" / name).read_text())
-    for name, text in STAND_IN.items():
-        (package / name).write_text(text)
+    theirs = {name: checkout / "flash_attn" / name for name in THEIRS}  # version 2 has no folder cute
+    for name, text in (STAND_IN | {name: x.read_text() for name, x in theirs.items() if x.is_file()}).items():
+        path = folder / "flash_attn" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
 
 
 def main(arguments: list[str]) -> int:
@@ -109,9 +107,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--sample", type=int, default=0, help="how many tests of a function -k selects from")
     parser.add_argument("--seconds", type=int, default=0, help="stop after so many seconds")
     parser.add_argument("-n", default="0", metavar="PROCESSES", help="run in this many processes, by pytest-xdist")
-    parser.add_argument(
-        "--file", default="test_flash_attn.py", help="of the folder tests, such as cute/test_flash_attn.py"
-    )
+    parser.add_argument("--file", default="test_flash_attn.py", help="of tests/, such as cute/test_flash_attn.py")
     given = parser.parse_args(arguments)
     tests = given.checkout / "tests" / given.file
     if not tests.is_file():
