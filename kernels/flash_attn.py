@@ -24,12 +24,14 @@ import torch
 from . import dispatch, feature_calls
 from .decode.triton_decode.checks import MAX_SEQLEN_Q
 from .feature_calls import reads
-from .features import SequenceBounds, one_window
+from .features import Features, SequenceBounds, check, one_window
 from .plans import check_inputs
 from .registry import UnsupportedCase
 from .routes import DTYPES
 
 Pair = tuple[int, int]
+_WINDOW = "window_size must be (left, right), each at least -1 (all keys)"
+_LONGEST = "max_seqlen_q and max_seqlen_k must be whole numbers"
 
 
 def flash_attn_func(
@@ -51,8 +53,8 @@ def flash_attn_func(
     """
     q, k, v = (_four(x).transpose(1, 2) for x in (q, k, v))
     asked = _asked(dropout_p, softcap, alibi_slopes, deterministic, return_attn_probs)
-    masks: dict[str, Any] = {"causal": causal, "window_size": _pair(window_size), "softmax_scale": softmax_scale}
-    result = dispatch.attention(q, k, v, **masks, **asked)
+    window = _whole(window_size, _WINDOW)
+    result = dispatch.attention(q, k, v, causal=causal, window_size=window, softmax_scale=softmax_scale, **asked)
     if return_attn_probs:
         return result[0].transpose(1, 2), result[1], None
     return result.transpose(1, 2)
@@ -81,15 +83,15 @@ def flash_attn_varlen_func(
     With block_table (batch, pages of a sequence) k and v are (pages, page_size, heads_k, head_dim); what is copied says
     `feature_calls.attention_varlen`. Return out, or with return_attn_probs out, softmax_lse (heads, total_q) and None.
     """
+    _check_tensors(q, k, v, cu_seqlens_q, cu_seqlens_k)
     if not cu_seqlens_q.dtype == cu_seqlens_k.dtype == torch.int32:
         raise UnsupportedCase(f"cu_seqlens must be int32, not {cu_seqlens_q.dtype} and {cu_seqlens_k.dtype}.")
     if block_table is not None:
         _check_pages(block_table, cu_seqlens_k.diff(), k)
     asked = _asked(dropout_p, softcap, alibi_slopes, deterministic, return_attn_probs)
-    masks: dict[str, Any] = {"causal": causal, "window_size": _pair(window_size), "softmax_scale": softmax_scale}
-    masks["block_table"] = block_table
-    packed: list[Any] = [q, k, v, cu_seqlens_q, cu_seqlens_k, int(max_seqlen_q), int(max_seqlen_k)]
-    result = feature_calls.attention_varlen(*packed, **masks | asked)
+    asked |= {"window_size": _whole(window_size, _WINDOW), "softmax_scale": softmax_scale, "block_table": block_table}
+    lengths: tuple[Any, ...] = cu_seqlens_q, cu_seqlens_k, *_whole((max_seqlen_q, max_seqlen_k), _LONGEST)
+    result = feature_calls.attention_varlen(q, k, v, *lengths, causal=causal, **asked)
     return (*result, None) if return_attn_probs else result
 
 
@@ -168,16 +170,18 @@ def flash_attn_with_kvcache(
     if not isinstance(num_splits, int) or num_splits < 0:
         raise UnsupportedCase(f"num_splits must be a number of at least 0, not {num_splits!r}; it is not used.")
     _check_rotary(rotary_cos, rotary_sin, q, k, cache.capacity)
-    causal, window = one_window(causal, _pair(window_size))
+    causal, window = one_window(causal, _whole(window_size, _WINDOW))
     if rotary_cos is not None:
         tables = rotary_cos, rotary_sin
         q = _rotated(q, tables, lengths, rotary_interleaved, one_position=not causal and not window)
         k = _rotated(k, tables, lengths, rotary_interleaved)
+    asked = _asked(0.0, softcap, alibi_slopes, True, True)
+    masks = (causal, window, None if softmax_scale is None else float(softmax_scale))
+    found, sizes = Features(softcap or 0.0, alibi_slopes=alibi_slopes), (len(q), q.shape[2], q.shape[1], cache.capacity)
+    check(found, sizes, q.device, causal=causal, window_size=window)  # before anything is written
     if k is not None:
         cache.append(lengths, k, v)
     lengths = (lengths + new).clamp(0, cache.capacity)  # lengths that are not checked must not lead beyond the cache
-    asked = _asked(0.0, softcap, alibi_slopes, True, True)
-    masks = (causal, window, softmax_scale)
     if cache_leftpad is None and len(asked) == 2 and _decodes(q, window, softmax_scale):
         out, lse = _decoded(q, cache, lengths, masks)
     else:
@@ -224,12 +228,8 @@ class _Cache(NamedTuple):
             raise UnsupportedCase(f"{name}: block_table excludes cache_batch_idx and cache_leftpad.")
         elif table.dim() != 2 or len(table) != batch or table.dtype != torch.int32 or table.device != q.device:
             raise UnsupportedCase(f"{name} needs an int32 block_table ({batch}, pages) on {q.device}.")
-        for x in (self.batch_idx, self.leftpad):
-            integers = x is None or x.dtype in (torch.int32, torch.int64)
-            if x is not None and (tuple(x.shape) != (batch,) or x.device != q.device or not integers):
-                raise UnsupportedCase(
-                    f"{name}: cache_batch_idx and cache_leftpad must hold integers ({batch},) on {q.device}."
-                )
+        if not all(x is None or _holds_integers(x, q) for x in (self.batch_idx, self.leftpad)):
+            raise UnsupportedCase(f"cache_batch_idx and cache_leftpad must hold integers ({batch},) on {q.device}.")
         if k is None and v is None:
             return
         for x, cache in ((k, self.k), (v, self.v)):
@@ -275,25 +275,34 @@ def _asked(
     if dropout_p and return_lse:
         raise UnsupportedCase("return_attn_probs is refused with dropout_p: the kernels do not store probabilities.")
     asked = {"dropout_p": dropout_p, "softcap": softcap, "deterministic": deterministic, "return_lse": return_lse}
-    asked = {name: x for name, x in asked.items() if x}
-    return asked if alibi_slopes is None else asked | {"alibi_slopes": alibi_slopes}
+    given = {} if alibi_slopes is None else {"alibi_slopes": alibi_slopes}
+    _check_tensors(*given.values())
+    return {name: x for name, x in asked.items() if x} | given
 
 
-def _pair(window_size: Any) -> Any:
+def _whole(given: Any, words: str) -> Any:
     try:
-        return tuple(map(operator.index, window_size))
-    except TypeError as error:  # such as one number, which would be a window of kernels.attention
-        words = f"window_size must be (left, right), each at least -1 (all keys), not {window_size!r}."
-        raise UnsupportedCase(words) from error
+        return tuple(map(operator.index, given))
+    except TypeError as error:  # such as a window_size of one number, which would be a window of kernels.attention
+        raise UnsupportedCase(f"{words}, not {given!r}.") from error
+
+
+def _check_tensors(*given: Any) -> None:
+    """Refuse what is no tensor."""
+    for x in given:
+        if not isinstance(x, torch.Tensor):
+            raise UnsupportedCase(f"Expected a tensor, not {x!r}.")
 
 
 def _four(x: torch.Tensor) -> torch.Tensor:
+    _check_tensors(x)
     if x.dim() != 4:
         raise UnsupportedCase(f"Expected a tensor (batch, seqlen, heads, head_dim), not {tuple(x.shape)}.")
     return x
 
 
 def _unpacked(packed: torch.Tensor, count: int, dim: int) -> tuple[torch.Tensor, ...]:
+    _check_tensors(packed)
     if packed.dim() != dim + 3 or packed.shape[dim] != count:
         raise UnsupportedCase(f"Dimension {dim} of the packed tensor {tuple(packed.shape)} must be {count}.")
     return packed.unbind(dim)
@@ -329,10 +338,15 @@ def _lengths(given: Any, q: torch.Tensor) -> torch.Tensor:
     """Return the keys in the cache before the call, int32 (batch,)."""
     if isinstance(given, int):
         return torch.full((len(q),), given, dtype=torch.int32, device=q.device)
-    tensor = isinstance(given, torch.Tensor) and tuple(given.shape) == (len(q),) and given.device == q.device
-    if not tensor or given.dtype != torch.int32:
+    if not _holds_integers(given, q) or given.dtype != torch.int32:
         raise UnsupportedCase(f"cache_seqlens must be a number or an int32 tensor ({len(q)},) on {q.device}.")
     return given
+
+
+def _holds_integers(x: Any, q: torch.Tensor) -> bool:
+    """Return whether x is a tensor with an integer for each sequence of q."""
+    fits = isinstance(x, torch.Tensor) and x.shape == q.shape[:1] and x.device == q.device
+    return fits and x.dtype in (torch.int32, torch.int64)
 
 
 def _rotated(

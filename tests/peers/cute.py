@@ -19,10 +19,6 @@ _IGNORED = {"deterministic", "num_splits", "pack_gqa", "min_seqlen_k", "schedule
 _IGNORED |= {"disable_scheduler_metadata"}
 
 
-class JITCache(dict[Any, Any]):
-    """Stand in for the cache of compiled kernels."""
-
-
 def flash_attn_func(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, qv: Any = None, **asked: Any) -> Any:
     """Return out and lse (None without return_lse) of tensors (batch, seqlen, heads, head_dim)."""
     left, right = asked.get("window_size", (None, None))
@@ -60,8 +56,8 @@ def flash_attn_varlen_func(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, qv
 
 
 def refused(*_: Any, **__: Any) -> None:
-    """Refuse a private function of FlashAttention-4."""
-    raise UnsupportedCase("A private function of FlashAttention-4.")
+    """Refuse a private function."""
+    raise UnsupportedCase("A private function of flash-attention.")
 
 
 def get_scheduler_metadata(*_: Any, **__: Any) -> Any:

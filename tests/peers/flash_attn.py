@@ -6,10 +6,11 @@ See README.md in this folder.
 import argparse
 import os
 import random
+import signal
 import sys
 import tempfile
-import time
 from collections import Counter
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,14 @@ ROOT = Path(__file__).parents[2]
 THEIRS = ("bert_padding.py", "layers/rotary.py", "ops/triton/rotary.py", "cute/testing.py")
 STAND_IN = {
     "__init__.py": "from kernels.flash_attn import *\n",
-    "flash_attn_interface.py": "USE_TRITON_ROCM = False\n_get_block_size_n = None\n",
+    "flash_attn_interface.py": "from tests.peers.cute import refused as _flash_attn_varlen_forward\n"
+    "USE_TRITON_ROCM = False\n_get_block_size_n = None\n",
     "cute/__init__.py": "from tests.peers.cute import *\n",
     "cute/interface.py": "from tests.peers import cute\nglobals().update(vars(cute))\n",
-    "cute/cache_utils.py": "from tests.peers.cute import JITCache\n",
+    "cute/cache_utils.py": "JITCache = dict\n",
     **{f"{folder}/__init__.py": "" for folder in ("layers", "ops", "ops/triton")},
 }
-SAMPLE, END = "ATTNBENCH_PEERS_SAMPLE", "ATTNBENCH_PEERS_END"
-LATE = "No time is left."
+SAMPLE = "ATTNBENCH_PEERS_SAMPLE"
 RESULTS = ("collected", "passed", "refused", "failed", "skipped")
 
 
@@ -40,8 +41,6 @@ class Results:
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Count a test when it begins, and when it was called, or skipped or failed before."""
         counts = self.counts.setdefault(report.nodeid.split("::")[-1].split("[")[0], Counter())
-        if LATE in str(report.longrepr):
-            return
         counts["collected"] += report.when == "setup"
         if report.when == "call" or report.outcome != "passed":
             said = str(getattr(getattr(report.longrepr, "reprcrash", None), "message", ""))
@@ -60,36 +59,44 @@ class Results:
         return "\n".join(lines)
 
 
-@pytest.hookimpl(hookwrapper=True)
-def pytest_generate_tests(metafunc: Any) -> Any:
-    """Keep a sample of a function's parameters, the same in each process, before pytest makes tests of them."""
-    yield
-    sample, calls = int(os.environ.get(SAMPLE, 0)), metafunc._calls
-    if 0 < sample < len(calls):
-        metafunc._calls = [calls[i] for i in sorted(random.Random(0).sample(range(len(calls)), sample))]
+@pytest.hookimpl(tryfirst=True)
+def pytest_generate_tests(metafunc: Any) -> None:
+    """Keep a sample of a function's parameters, the same in each process, before pytest makes tests of them.
+
+    It is drawn again after each parameter, as all values of all parameters together take minutes to list.
+    """
+    sample, chance, parametrize = int(os.environ.get(SAMPLE, 0)), random.Random(0), metafunc.parametrize
+
+    def parametrize_and_draw(*arguments: Any, **named: Any) -> None:
+        before = len(metafunc._calls)
+        parametrize(*arguments, **named)
+        calls = metafunc._calls
+        if sample and before >= sample:  # each call so far gets one of the new values
+            values = len(calls) // before
+            metafunc._calls = [chance.choice(calls[i : i + values]) for i in range(0, len(calls), values)]
+        elif sample and len(calls) > sample:
+            metafunc._calls = [calls[i] for i in sorted(chance.sample(range(len(calls)), sample))]
+
+    metafunc.parametrize = parametrize_and_draw
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[Any]) -> None:
-    """Put the tests in a random order, the same in each process, if some of them will not be reached."""
-    if END in os.environ:
-        random.Random(0).shuffle(items)
-
-
-def pytest_runtest_setup() -> None:
-    """Leave out the tests that come when no time is left."""
-    if time.time() > float(os.environ.get(END, "inf")):
-        pytest.skip(LATE)
+    """Take the functions in turns, the same in each process: not all tests may be reached."""
+    random.Random(0).shuffle(items)
+    functions: dict[str, list[Any]] = {}
+    for item in items:
+        functions.setdefault(item.originalname, []).append(item)
+    items[:] = [item for turn in zip_longest(*functions.values()) for item in turn if item is not None]
 
 
 def make_stand_in(checkout: Path, folder: Path) -> None:
     """Write a package flash_attn that imports our functions, and the files that their tests also import."""
-    package = folder / "flash_attn"
-    for name in THEIRS:
-        (package / name).parent.mkdir(parents=True, exist_ok=True)
-        if (checkout / "flash_attn" / name).is_file():  # version 2 has no folder cute
-            (package / name).write_text((checkout / "flash_attn" / name).read_text())
-    for name, text in STAND_IN.items():
-        (package / name).write_text(text)
+    theirs = {name: checkout / "flash_attn" / name for name in THEIRS}  # version 2 has no folder cute
+    for name, text in (STAND_IN | {name: x.read_text() for name, x in theirs.items() if x.is_file()}).items():
+        path = folder / "flash_attn" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
 
 
 def main(arguments: list[str]) -> int:
@@ -98,25 +105,24 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("checkout", type=Path, help="a clone of flash-attention")
     parser.add_argument("-k", default="", metavar="WORDS", help="select tests, as pytest does")
     parser.add_argument("--sample", type=int, default=0, help="how many tests of a function -k selects from")
-    parser.add_argument("--seconds", type=float, help="begin no test after so many seconds, and take them in any order")
+    parser.add_argument("--seconds", type=int, default=0, help="stop after so many seconds")
     parser.add_argument("-n", default="0", metavar="PROCESSES", help="run in this many processes, by pytest-xdist")
-    parser.add_argument(
-        "--file", default="test_flash_attn.py", help="of the folder tests, such as cute/test_flash_attn.py"
-    )
+    parser.add_argument("--file", default="test_flash_attn.py", help="of tests/, such as cute/test_flash_attn.py")
     given = parser.parse_args(arguments)
     tests = given.checkout / "tests" / given.file
     if not tests.is_file():
         parser.error(f"{given.checkout} has no tests/{given.file}")
     os.environ |= {"ATTNBENCH_CHECK": "1", SAMPLE: str(given.sample)}
-    if given.seconds:
-        os.environ[END] = str(time.time() + given.seconds)
     results = Results()
+    for stop in (signal.SIGALRM, signal.SIGTERM):  # a command that is stopped prints the table, too
+        signal.signal(stop, signal.default_int_handler)
+    signal.alarm(given.seconds)
     with tempfile.TemporaryDirectory() as folder:
         make_stand_in(given.checkout, Path(folder))
         sys.path[:0] = [folder, str(ROOT)]
         os.environ["PYTHONPATH"] = os.pathsep.join((folder, str(ROOT), os.environ.get("PYTHONPATH", "")))
         options = ["-q", "-k", given.k, "-n", given.n, "--rootdir", folder, "--import-mode=importlib"]
-        plugins = ["-p", "no:cacheprovider", "-p", "tests.peers.flash_attn"]
+        plugins = ["--maxschedchunk=1", "-p", "no:cacheprovider", "-p", "tests.peers.flash_attn"]
         status = pytest.main([*options, *plugins, "-c", os.devnull, str(tests)], plugins=[results])
     print(results.table())
     return int(status)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.peers.flash_attn import SAMPLE, pytest_generate_tests
+from tests.peers.flash_attn import pytest_collection_modifyitems
 
 ROOT = Path(__file__).parents[2]
 TESTS = """
@@ -28,6 +28,12 @@ def test_wrong():
 
 def test_left_out():
     pytest.skip()
+
+@pytest.mark.parametrize("a", range(300))  # with the others, too many to list
+@pytest.mark.parametrize("b", range(300))
+@pytest.mark.parametrize("c", range(300))
+def test_sample(a, b, c):
+    pass
 """
 
 
@@ -39,18 +45,19 @@ def test_the_table_counts_what_became_of_each_function(tmp_path: Path) -> None:
         path.write_text(f"PART = {name!r}\n")
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_flash_attn.py").write_text(TESTS)
-    command = [sys.executable, "-m", "tests.peers.flash_attn", str(tmp_path), "-n", "1"]
+    command = [sys.executable, "-m", "tests.peers.flash_attn", str(tmp_path), "-n", "1", "--sample", "6"]
     environment = {name: x for name, x in os.environ.items() if not name.startswith("PYTEST")}
     answer = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert answer.returncode == 1, answer.stderr
     assert "| test_calls | 2 | 1 | 1 | 0 | 0 |" in answer.stdout
     assert "| test_wrong | 1 | 0 | 0 | 1 | 0 |" in answer.stdout
-    assert "| all | 4 | 1 | 1 | 1 | 1 |" in answer.stdout
+    assert "| test_sample | 6 | 6 | 0 | 0 | 0 |" in answer.stdout
+    assert "| all | 10 | 7 | 1 | 1 | 1 |" in answer.stdout
     assert "- refused 1: return_attn_probs is refused with dropout_p" in answer.stdout
 
 
-def test_a_sample_keeps_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(SAMPLE, "6")
-    metafunc = SimpleNamespace(_calls=list(range(20)))
-    list(pytest_generate_tests(metafunc))
-    assert len(metafunc._calls) == 6 and metafunc._calls == sorted(metafunc._calls)
+def test_functions_take_turns() -> None:
+    items = [SimpleNamespace(originalname=name) for name in "aaaabbc"]
+    pytest_collection_modifyitems(items)
+    names = "".join(item.originalname for item in items)
+    assert sorted(names[:3]) == list("abc") and sorted(names[3:5]) == list("ab") and names[5:] == "aa"
