@@ -16,7 +16,7 @@ from pages.ui.shell.data import Answers
 from pages.ui.shell.sections import HELP, SECTIONS
 from results.store.database import Store
 from tests.cases import cases
-from tests.pages.conftest import ROOT, new_app, run_folder, shown
+from tests.pages.conftest import GPU, ROOT, new_app, opened, run_folder, shown
 
 ADDRESSES = (  # that links in issues and messages may hold
     *("overview", "speedup", "memory", "scaling", "accuracy", "decode", "layers", "models", "compare", "sustained"),
@@ -53,14 +53,18 @@ def test_all_filters_stand_in_the_address_of_a_first_visit_also_for_a_wrong_one_
     assert {"gpu", "mask", "mode", "shape", "baseline", "timing"} <= set(app.query_params)
 
 
+@pytest.fixture(scope="module")
+def two_runs(shared_home):
+    run_folder(shared_home, "run-b")
+    return shared_home
+
+
 @pytest.mark.parametrize("page, name, label", cases(__file__, "links to nothing"))
-def test_a_link_to_what_is_not_here_says_so(app, home, page, name, label, monkeypatch):
+def test_a_link_to_what_is_not_here_says_so(two_runs, page, name, label, monkeypatch):
     readable = findings._readable  # to read and check all that ships takes half a minute
     monkeypatch.setattr(findings, "_readable", lambda run_ids: readable({"run-b"}.intersection(run_ids)))
-    run_folder(home, "run-b")
-    app.query_params[name] = "nope-zzz"
-    app.switch_page(f"pages/{page}.py").run()
-    assert f"The link names what is not here: {label} nope-zzz." in shown(app)
+    there = opened(page, **{"gpu": GPU, name: "nope-zzz"})
+    assert f"The link names what is not here: {label} nope-zzz." in shown(there)
 
 
 def test_a_valid_link_says_nothing_and_a_run_is_opened_by_either_name(app, home):

@@ -26,7 +26,10 @@ def _table():
 
 
 def test_the_page_names_the_saving_who_runs_out_of_memory_and_what_fits(app):
+    app.session_state["memory_kinds"] = True  # the expander is open
     page = app.switch_page("pages/memory.py").run()
+    assert "Saved for backward is measured with forward and backward" in shown(page)
+    assert "of_formula" in page.dataframe[0].value
     words = shown(page)
     assert "triton_fa2 takes 128 MiB at seqlen 256, 1/8 of torch_naive" in words
     assert "torch_naive is out of memory from 512 in float16" in words

@@ -60,13 +60,6 @@ def test_a_filter_changes_the_heatmap_and_the_url_and_the_view_downloads_as_csv(
     assert page.evaluate("history.length") <= entries + 2, "a page, and its filters"
 
 
-def test_a_deep_link_opens_the_same_slice_and_unknown_values_are_said_and_the_default_shown(tab):
-    page = tab(f"speedup?{REPORT}&mode=sideways&dtype=float32&seqlen=512&seqlen=1024")
-    expect(page.get_by_text("names unknown values: Mode sideways.")).to_be_visible()
-    expect(page.get_by_text("· forward · B1 H? · float32 · seqlen 512, 1k")).to_be_visible()
-    expect(page.get_by_text("· 8 shapes ·")).to_be_visible()
-
-
 def test_a_cell_is_chosen_by_click_arrow_keys_or_name_takes_the_focus_and_gives_it_back(tab, tmp_path):
     page = drawn(tab(f"speedup?{REPORT}&dtype=float32"))
     cell = page.get_by_role("button", name=re.compile("seqlen 8192, head_dim 128;"))
@@ -117,23 +110,6 @@ def test_words_and_numbers_stay_within_their_cell_on_a_phone_and_in_a_map_of_man
     words = drawn(page).locator("table .cell.words")
     expect(words.filter(has_text="not measured").first).to_be_visible()
     assert words.evaluate_all(too_wide) == 0
-
-
-def test_a_preset_sets_several_filters_and_the_mask_and_a_reset_takes_them_back(tab):
-    page = drawn(tab("speedup?gpu=NVIDIA+H200&head_dim=64"))
-    page.get_by_role("button", name="Presets").click()
-    page.get_by_role("radio", name="Window", exact=True).click()
-    expect(page.get_by_text("causal window 1024 mask · forward", exact=False)).to_be_visible()
-    expect(page).to_have_url(re.compile("baseline=torch_flex"))
-    expect(page).not_to_have_url(re.compile("head_dim="))
-    page.get_by_role("radio", name="Training, long").click()
-    expect(page.get_by_text("causal mask · forward and backward", exact=False)).to_be_visible()
-    expect(page).to_have_url(re.compile("baseline=torch_naive"))
-    page.keyboard.press("Escape")
-    page.locator(".st-key-more_filters button").first.click()
-    page.get_by_role("button", name="Reset all filters").click()
-    expect(page).to_have_url(re.compile("mode=fwd(&|$)"))
-    expect(page).not_to_have_url(re.compile("dtype="))
 
 
 def test_one_press_of_back_is_one_page_and_an_address_that_is_no_page_says_so(tab, server):
