@@ -1,10 +1,11 @@
 """The page Speedup: cells, failures, ties and filters."""
 
 import json
+import shutil
 
 import pytest
 
-from pages.ui.draw import detail
+from pages.ui.draw import detail, messages
 from results.levels.real_shapes import SHAPES
 from results.records import case_to_json
 from tests.pages.conftest import GPU, opened, run_folder, shown
@@ -54,6 +55,19 @@ def test_a_speedup_never_mixes_two_runs(page, home):
     page.multiselect(key="run").set_value(["run-a"]).run()
     assert "range 2.00–8.00×" in shown(page)
     assert page.code[0].value.startswith(f"python -m results render --gpu '{GPU}' --")
+
+
+def test_latencies_that_are_downloaded_and_uploaded_elsewhere_show_the_same_numbers(page, home, monkeypatch):
+    taken: dict[str, object] = {}
+    monkeypatch.setattr(messages, "offer", lambda label, file, made, key, **_: taken.update({key: made}))
+    before, latencies = _texts(page.run()), taken["latencies_csv"]()
+    shutil.rmtree(home / "runs" / "run-a")
+    page.switch_page("pages/upload.py").run()
+    page.file_uploader[0].upload("latencies.csv", latencies)
+    page.run().button(key="import").click().run()
+    assert "latencies.csv: 9 numbers in 1 run" in shown(page)
+    assert _texts(page.switch_page("pages/speedup.py").run()) == before
+    assert "uploaded" in shown(page)
 
 
 def test_a_deep_link_opens_the_same_slice_and_unknown_values_are_said_and_the_default_shown(home):

@@ -1,15 +1,13 @@
 """The result pages in a real browser: what only a browser shows. The data are the reports that ship in git."""
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.builders import add_run, latency, small_case
-from tests.pages.browser.serving import Server, drawn, saved, settled, visit
-from tests.pages.conftest import GPU, run_folder
+from tests.pages.browser.serving import drawn, saved, settled
 
 pytestmark = pytest.mark.browser
 REPORT = "gpu=RTX+4060+Laptop"
@@ -129,24 +127,3 @@ def test_one_press_of_back_is_one_page_and_an_address_that_is_no_page_says_so(ta
     expect(page).to_have_url(re.compile("/(overview)?[?].*gpu="))
     page.goto(f"{server.url}/ui")
     expect(page.get_by_text("Page not found")).to_be_visible()
-
-
-def test_latencies_that_are_downloaded_and_uploaded_elsewhere_show_the_same_numbers(
-    tab, chrome, server, shipped, tmp_path
-):
-    run_folder(server.home)
-    page = drawn(tab(f"speedup?gpu={GPU.replace(' ', '+')}"))
-    latencies = _downloaded(page, "Download latencies with their runs", tmp_path)
-    shutil.copyfile(shipped, tmp_path / shipped.name)
-    elsewhere = Server(tmp_path).start()
-    try:
-        other = visit(chrome, f"{elsewhere.url}/upload")
-        other.locator("input[type=file]").set_input_files(latencies)
-        other.get_by_role("button", name=re.compile("^Import")).click()
-        expect(other.get_by_text(re.compile(r"latencies\.csv: \d+ numbers in 1 run"))).to_be_visible()
-        other.goto(f"{elsewhere.url}/speedup?gpu={GPU.replace(' ', '+')}")
-        assert "8.00×" in _cells(drawn(page))
-        assert _cells(drawn(other)) == _cells(page)
-        expect(other.get_by_text("uploaded").first).to_be_visible()
-    finally:
-        elsewhere.stop()
