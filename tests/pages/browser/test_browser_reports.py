@@ -35,12 +35,6 @@ def test_a_report_is_read_beside_a_run_and_taken_away_as_one_file(tab, chrome, t
     expect(offline.get_by_role("cell", name=re.compile(r"^0\.0534 . 0\.\d{4}$"))).to_be_visible()
     assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
     offline.context.close()
-    page.get_by_role("radio", name="PyTorch against Triton FlashAttention-2").click()
-    expect(page).to_have_url(re.compile("report=torch_vs_triton"))
-    drawn(page)
-    page.get_by_test_id("stButtonGroup").get_by_text("Numbers", exact=True).click()
-    expect(page.get_by_test_id("stMultiSelect").get_by_text("h200-torch_vs_triton")).to_be_visible()
-    expect(page.get_by_text("51 of 51")).to_be_visible()
 
 
 def test_the_rule_that_is_taken_away_says_what_the_page_says(tab, own, tmp_path):
