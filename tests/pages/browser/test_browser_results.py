@@ -1,10 +1,9 @@
 """The result pages in a real browser: what only a browser shows. The data are the reports that ship in git."""
 
 import re
-from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from tests.builders import add_run, latency, small_case
 from tests.pages.browser.serving import drawn, saved, settled
@@ -13,32 +12,13 @@ pytestmark = pytest.mark.browser
 REPORT = "gpu=RTX+4060+Laptop"
 
 
-def _choose(page: Page, chip: str, option: str) -> None:
-    """Open a chip by what it shows, and pick an option in it."""
-    page.locator(".st-key-chips").get_by_role("button", name=re.compile(chip)).click()
-    page.get_by_test_id("stPopoverBody").get_by_text(option, exact=True).click()
-    page.keyboard.press("Escape")
-    settled(page)
-
-
-def _downloaded(page: Page, button: str, folder: Path) -> Path:
-    """Save what a button behind Download gives."""
-    page.get_by_role("button", name="Download", exact=True).click()
-    path = saved(page, button, folder)
-    page.keyboard.press("Escape")
-    return path
-
-
-def _cells(page: Page) -> str:
-    """The texts in the maps."""
-    return " ".join(page.locator("td").all_text_contents())
-
-
 def test_a_filter_changes_the_heatmap_and_the_url_and_the_view_downloads_as_csv(tab, tmp_path):
     page = drawn(tab(f"speedup?{REPORT}"))
     expect(page).to_have_title("Speedup · attnbench")
-    assert "26.5×" in _cells(page)
-    lines = _downloaded(page, "Download speedups", tmp_path).read_text().splitlines()
+    assert "26.5×" in " ".join(page.locator("td").all_text_contents())
+    page.get_by_role("button", name="Download", exact=True).click()
+    lines = saved(page, "Download speedups", tmp_path).read_text().splitlines()
+    page.keyboard.press("Escape")
     assert lines[0].startswith("gpu,workload,mask,mode,timing,shape,baseline,dtype,seqlen,head_dim,implementation")
     assert len(lines) == 57
     page.locator(".st-key-chip_mode button").first.click()
@@ -48,7 +28,10 @@ def test_a_filter_changes_the_heatmap_and_the_url_and_the_view_downloads_as_csv(
     expect(page).to_have_url(re.compile("mode=bwd"))
     expect(page.get_by_text("· backward ·")).to_be_visible()
     expect(page.get_by_text("11.8×").first).to_be_visible()
-    _choose(page, "all dtypes", "float32")
+    page.locator(".st-key-chips").get_by_role("button", name=re.compile("all dtypes")).click()
+    page.get_by_test_id("stPopoverBody").get_by_text("float32", exact=True).click()
+    page.keyboard.press("Escape")
+    settled(page)
     expect(page.get_by_role("button", name=re.compile("fp32"))).to_be_visible()
     expect(page).to_have_url(re.compile("dtype=float32"))
     expect(page.get_by_role("table")).to_have_count(1)
