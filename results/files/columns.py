@@ -6,9 +6,11 @@ without DuckDB can still write a journal.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,8 +97,16 @@ def _connection() -> Iterator[duckdb.DuckDBPyConnection]:
     except ImportError as error:
         raise ColumnsError(f"{NAME} needs the package duckdb: pip install duckdb.") from error
     try:
-        with duckdb.connect(config={"threads": 1, "memory_limit": "2GB"}) as connection:
+        with _database(os.getpid()).cursor() as connection:
             connection.execute("SET enable_progress_bar = false")
             yield connection
     except duckdb.Error as error:
         raise ColumnsError(str(error).strip().splitlines()[0]) from error
+
+
+@cache
+def _database(process: int) -> duckdb.DuckDBPyConnection:
+    """Return a process's database in memory, which takes longer to open than most files take to read."""
+    import duckdb
+
+    return duckdb.connect(config={"threads": 1, "memory_limit": "2GB", "enable_external_file_cache": False})

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 from results.paths import REPOSITORY
 from runner.launch import ClusterChoice
@@ -59,6 +58,8 @@ def connected(address: str | None) -> Iterator[Any]:
     quiet = {"log_to_driver": False, "logging_level": "ERROR", "namespace": f"attnbench-{os.getpid()}"}
     try:
         if not address:
+            from unittest import mock  # loads asyncio, which no other command of the runner needs
+
             here = {"include_dashboard": False, "object_store_memory": _STORE_BYTES}
             with mock.patch.dict(os.environ, same_files()):  # inherited by Ray's processes
                 ray.init(address="local", **here, **quiet)

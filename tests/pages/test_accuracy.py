@@ -12,7 +12,7 @@ from pages.ui.draw import charts
 from results.files.journal import RunFolder
 from results.records import Measurement, Run, attention_case
 from tests.cases import cases
-from tests.pages.conftest import GPU, shown
+from tests.pages.conftest import GPU, opened, shown
 
 CASE = attention_case(batch=1, num_heads=2, seqlen=128, head_dim=64, dtype="float16", causal=True)
 RUN = Run("exact", "local", created="2026-03-01T00:00:00", gpu_name=GPU)
@@ -52,6 +52,9 @@ def test_the_frontier_is_drawn_filled_and_the_beaten_open_for_each_tensor_and_ki
     for chart in page.get("plotly_chart"):
         assert json.loads(chart.proto.spec)["layout"]["yaxis"]["type"] == "log"
     page.get_by_key("tensor").set_value("dq").run()
+    assert opened("accuracy", tensor="dv").get_by_key("tensor").value == "dv"
+    title = json.loads(page.get("plotly_chart")[0].proto.spec)["layout"]["title"]["text"]
+    assert title.startswith("<b>Relative RMS error of dq against")
     assert page.dataframe[0].value.set_index("implementation").loc["triton_fa2", "error"] == pytest.approx(4e-3)
     page.get_by_key("tensor").set_value("out").run()
     page.get_by_key("error").set_value("max_error").run()

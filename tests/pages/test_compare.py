@@ -118,6 +118,9 @@ def test_two_implementations_of_one_run_are_judged(page, home):
     page.selectbox(key="with").select("triton_fa2").run()
     assert "One run: one machine" in shown(page)
     assert "UNCLEAR: too noisy" in set(cells(page)["verdict"])
+    link = {"of": "Two implementations", "of_run": "run-a", "against": "torch_naive", "with": "torch_sdpa_flash"}
+    command = "python -m results compare run-a/torch_naive run-a/torch_sdpa_flash"
+    assert command in [block.value for block in opened("compare", **link).code]
     assert "Speedup of triton_fa2 over torch_naive. ▲ faster" in shown(page)
     assert choose.file_name("run-a", "run-a", ("x", "y")) == "compare-run-a-x-y"
     assert choose.file_name("run-a", "run-b") == "compare-run-a-run-b"

@@ -1,14 +1,21 @@
-"""The page Memory: peaks by sequence length, and what does not fit."""
+"""The page Memory: peaks by sequence length, what does not fit, and what a peak is made of beside its formula."""
 
 import json
+from contextlib import closing
 from dataclasses import replace
 
 import pandas as pd
+import pytest
 
 from pages.ui import memory
 from pages.ui.shell.data import asked_ahead
+from results.files import journal
+from results.files.journal import RunFolder
+from results.query import memory as kinds
 from results.query import pages
+from results.records import Measurement, Run, Status, attention_case
 from results.slice import Filters
+from results.store.database import open_store
 from tests.pages.conftest import GPU, shown
 
 
@@ -19,7 +26,10 @@ def _table():
 
 
 def test_the_page_names_the_saving_who_runs_out_of_memory_and_what_fits(app):
+    app.session_state["memory_kinds"] = True  # the expander is open
     page = app.switch_page("pages/memory.py").run()
+    assert "Saved for backward is measured with forward and backward" in shown(page)
+    assert "of_formula" in page.dataframe[0].value
     words = shown(page)
     assert "triton_fa2 takes 128 MiB at seqlen 256, 1/8 of torch_naive" in words
     assert "torch_naive is out of memory from 512 in float16" in words
@@ -60,3 +70,48 @@ def test_one_of_several_equals_is_not_named_alone(monkeypatch):
         "## 4 implementations take 64.0 MiB at seqlen 4k, 1/257 of plain",
         "## a, b take 64.0 MiB at seqlen 4k, 1/257 of plain",
     ]
+
+
+SLICE = {"gpu": "A GPU", "workload": "attention", "mask": "causal", "timing": "kernel", "baseline": "torch_naive"}
+VALUES = {"inputs_memory_mb": 12.0, "extra_memory_mb": 6.0, "peak_memory_mb": 18.0, "reserved_memory_mb": 20.0}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """A store of one run, with nothing published; no test here changes it."""
+    home, rows = tmp_path_factory.mktemp("home"), []
+    for seqlen in (1024, 2048):
+        case = attention_case(batch=1, num_heads=4, seqlen=seqlen, head_dim=64, dtype="float16", causal=True)
+        for mode, factor in (("fwd", 1), ("fwd_bwd", 2)):
+            rows += [_row(case, metric, mode, value * factor) for metric, value in VALUES.items()]
+        rows.append(_row(case, "activation_memory_mb", "fwd_bwd", 7.0))
+    RunFolder.create(home, Run("a", "local", gpu_name="A GPU"), rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(journal, "PUBLISHED", home / "none")
+        with closing(open_store(home)) as opened:
+            yield opened
+
+
+def _row(case, metric: str, mode: str, value: float) -> Measurement:
+    return Measurement("a", case, "torch_naive", metric, Status.OK, mode=mode, value=value)
+
+
+@pytest.mark.parametrize("mode,peak", [("fwd", 18.0), ("fwd_bwd", 36.0)])
+def test_every_kind_of_memory_stands_beside_its_formula_in_the_mode_of_the_slice(store, mode, peak):
+    row = kinds.parts(store, Filters(**SLICE, mode=mode), ["a"]).iloc[0]
+    assert row[["peak_memory_mb", "activation_memory_mb"]].tolist() == [peak, 7.0]
+    tensor = 4 * 1024 * 64 * 2 / 2**20
+    assert row["given"] == (3 if mode == "fwd" else 4) * tensor
+    assert row["kv_cache"] == 2 * tensor
+    assert row["matrices"] == (2 if mode == "fwd" else 4) * 4 * 1024**2 * 2 / 2**20
+    assert row["peak"] == pytest.approx(row[["given", "returned", "matrices", "workspace"]].sum())
+
+
+def test_the_kinds_are_those_of_the_rows_that_are_drawn(store):
+    filters = Filters(**SLICE, mode="fwd")
+    drawn = pages.memory(store, filters, "peak_memory_mb").query("seqlen == 2048").assign(head_dim="64")
+    found = memory.kinds_of(kinds.parts(store, filters, ["a"]), drawn)
+    assert found["seqlen_q"].tolist() == [2048]
+    assert found["of_formula"].iloc[0] == pytest.approx(18.0 / found["peak"].iloc[0])
+    nothing = pd.DataFrame(columns=["run_id", "implementation", "seqlen", "dtype", "shape", "head_dim"])
+    assert memory.kinds_of(kinds.parts(store, Filters(**SLICE, mode="fwd"), ["a"]), nothing).empty

@@ -59,13 +59,23 @@ def rows() -> list[Measurement]:
     return found
 
 
+@pytest.fixture(scope="module")
+def measured_home(shared_home: Path) -> Path:
+    RunFolder.create(shared_home, RUN, rows())
+    return shared_home
+
+
 @pytest.fixture
-def page(home: Path, app):
-    RunFolder.create(home, RUN, rows())
-    opened = app.switch_page("pages/models.py").run().selectbox(key="model").set_value("llama2-7b").run()
-    if any(box.key == "model_gpu" for box in opened.selectbox):  # runs of another GPU ship
-        opened.selectbox(key="model_gpu").set_value(RUN.gpu_name).run()
-    return opened
+def page(measured_home):
+    return of_the_run()
+
+
+def of_the_run():
+    """The page at the model and GPU of the run."""
+    page = opened("models", model="llama2-7b")
+    if any(box.key == "model_gpu" for box in page.selectbox):  # runs of another GPU ship
+        page.selectbox(key="model_gpu").set_value(RUN.gpu_name).run()
+    return page
 
 
 def test_a_model_that_nobody_measured_gets_the_calculator_and_what_to_run(home, app):
@@ -115,7 +125,9 @@ def test_the_question_is_answered_in_one_place_and_its_charts_agree(page):
     assert float(naive) > 1.5 * float(linear)
 
 
-def test_the_speed_is_of_the_chosen_settings_or_missing(page, home):
+def test_the_speed_is_of_the_chosen_settings_or_missing(home):
+    RunFolder.create(home, RUN, rows())
+    page = of_the_run()
     page.selectbox(key="activations").set_value("recomputed").run()
     text = shown(page)
     assert "with recomputed activations takes" in text

@@ -1,14 +1,18 @@
-"""The page Start: the fastest of each shape, ties, failures, and the answer for one shape."""
+"""The page Start: the fastest of each shape, ties, failures, the answer for one shape, and how the winner is called."""
 
 import json
 import re
+import sys
 
 import pandas as pd
 import pytest
+import torch
 
+import kernels
 from pages.ui.draw import cells, titles
 from pages.ui.overview import my_shape, ranking
 from results.query import block_sparse
+from results.recommend import usage
 from results.records import Status
 from results.slice import Filters, best_baseline, in_order, level_in
 from results.store.database import open_store
@@ -239,3 +243,23 @@ def test_a_card_shows_its_numbers_or_says_that_nothing_was_measured(home, app):
     app.pills(key="my_card").set_value("B200").run()
     app.segmented_control(key="overview_view").set_value("My shape").run()
     assert "by the data sheets the B200 takes about" in shown(app)
+
+
+def test_the_winner_can_be_called_by_the_lines_below_it(app, monkeypatch):
+    app.session_state["usage"] = True  # the expander is open
+    app.run()
+    (code,) = (block.value for block in app.code)
+    assert code.splitlines()[0] == "from attnbench import registry"
+    assert 'registry.get("triton_fa2").attention(q, k, v, causal=True, window_size=0' in code
+    (source,) = (b for b in app.get("download_button") if b.proto.label.startswith("Source"))
+    assert source.proto.label == "Source: kernels/attention/triton_fa2/__init__.py"
+    monkeypatch.setitem(sys.modules, "attnbench", kernels)
+    q = torch.randn(1, 2, 16, 32)
+    expected = torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True)
+    for name in ("torch_naive", "torch_sdpa_math"):
+        found = {"q": q, "k": q, "v": q, "torch": torch}
+        exec(usage.usage_of(name, "op").code, found)
+        torch.testing.assert_close(found["out"], expected)
+    assert usage.usage_of("flash_attn_4", "op").project.endswith("flash-attention")
+    assert usage.usage_of("my_kernel", "op") is None
+    assert "attnbench.decode(" in usage.usage_of("triton_split_kv", "decode").code

@@ -67,6 +67,7 @@ def test_each_report_begins_with_the_runs_that_fit_it_whatever_stood_beside_the_
     page.multiselect(key="beside_fa2_rtx4060").set_value([]).run()
     page.pills(key="report").set_value("torch_vs_triton").run()
     assert page.multiselect(key="beside_torch_vs_triton").value == ["h200-torch_vs_triton"]
+    assert _fact(page, "Rows with both")[0] == "51 of 51"
 
 
 def test_a_link_from_when_reports_shared_a_parameter_keeps_its_meaning(page):

@@ -1,13 +1,14 @@
 """The page Speedup: cells, failures, ties and filters."""
 
 import json
+import shutil
 
 import pytest
 
-from pages.ui.draw import detail
+from pages.ui.draw import detail, messages
 from results.levels.real_shapes import SHAPES
 from results.records import case_to_json
-from tests.pages.conftest import GPU, run_folder, shown
+from tests.pages.conftest import GPU, opened, run_folder, shown
 
 
 @pytest.fixture
@@ -54,6 +55,39 @@ def test_a_speedup_never_mixes_two_runs(page, home):
     page.multiselect(key="run").set_value(["run-a"]).run()
     assert "range 2.00–8.00×" in shown(page)
     assert page.code[0].value.startswith(f"python -m results render --gpu '{GPU}' --")
+
+
+def test_latencies_that_are_downloaded_and_uploaded_elsewhere_show_the_same_numbers(page, home, monkeypatch):
+    taken: dict[str, object] = {}
+    monkeypatch.setattr(messages, "offer", lambda label, file, made, key, **_: taken.update({key: made}))
+    before, latencies = _texts(page.run()), taken["latencies_csv"]()
+    shutil.rmtree(home / "runs" / "run-a")
+    page.switch_page("pages/upload.py").run()
+    page.file_uploader[0].upload("latencies.csv", latencies)
+    page.run().button(key="import").click().run()
+    assert "latencies.csv: 9 numbers in 1 run" in shown(page)
+    assert _texts(page.switch_page("pages/speedup.py").run()) == before
+    assert "uploaded" in shown(page)
+
+
+def test_a_deep_link_opens_the_same_slice_and_unknown_values_are_said_and_the_default_shown(home):
+    slice_ = {"gpu": "RTX 4060 Laptop", "mode": "sideways", "dtype": "float32", "seqlen": ["512", "1024"]}
+    page = opened("speedup", **slice_)
+    assert "names unknown values: Mode sideways." in shown(page)
+    heads = "".join(element.proto.body for element in page.get("html")) + shown(page)
+    assert "· forward · B1 H? · float32 · seqlen 512, 1k" in heads and "· 8 shapes ·" in heads
+
+
+def test_a_preset_sets_several_filters_and_the_mask_and_a_reset_takes_them_back(home):
+    page = opened("speedup", gpu="NVIDIA H200", head_dim="64")
+    page.pills(key="preset").set_value("Window").run()
+    assert "causal window 1024 mask · forward" in shown(page)
+    assert page.query_params["baseline"] == "torch_flex" and "head_dim" not in page.query_params
+    page.pills(key="preset").set_value("Training, long").run()
+    assert "causal mask · forward and backward" in shown(page)
+    assert page.query_params["baseline"] == "torch_naive"
+    page.button(key="reset_filters").click().run()
+    assert page.query_params["mode"] == "fwd" and "dtype" not in page.query_params
 
 
 def test_a_cell_with_the_shape_of_a_model_names_it_and_its_source(monkeypatch):

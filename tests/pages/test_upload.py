@@ -12,11 +12,13 @@ import pytest
 
 from results import formats
 from results.files import journal
+from results.files.journal import RunFolder
 from results.formats import bounded, mapping
 from results.render import export
 from results.store.database import open_store
 from tests.cases import HANG_S
 from tests.pages.conftest import shown
+from tests.results.formats.peers.peer_files import excerpt
 
 HEADER = b"implementation,seqlen,head_dim,dtype,causal,mode,latency_ms\n"
 GOOD = HEADER + b"fast,128,64,bf16,true,fwd,0.5\nslow,128,64,bf16,true,fwd,1.0\n"
@@ -58,11 +60,12 @@ def test_numbers_are_imported_without_the_rejected_ones_which_are_named_and_undo
     assert [folder.run_id for folder in journal.run_folders(home)] == ["run-a"]
 
 
-@pytest.mark.parametrize("name", ["run-a.md", "packed.zip"])
-def test_an_export_in_markdown_and_a_run_folder_as_a_zip_are_taken(page, home, name):
+@pytest.mark.parametrize("name", ["run-a.csv", "run-a.md", "packed.zip"])
+def test_an_export_and_a_run_folder_as_a_zip_are_taken(page, home, name):
     folder = home / "runs" / "run-a"
+    before = {m.measurement_id: m.value for m in RunFolder(folder).read()[0]}
     with closing(open_store(home)) as store:
-        data = export.export(store, "md", export.Selection(run=("run-a",)))
+        data = export.export(store, "csv" if name.endswith("csv") else "md", export.Selection(run=("run-a",)))
     if name.endswith("zip"):
         data = Path(shutil.make_archive(str(home / "packed"), "zip", folder.parent, "run-a")).read_bytes()
     shutil.rmtree(folder)
@@ -71,6 +74,7 @@ def test_an_export_in_markdown_and_a_run_folder_as_a_zip_are_taken(page, home, n
     assert ("leaves out samples" in shown(page)) == name.endswith("md")
     page.button(key="import").click().run()
     assert "27 numbers in 1 run" in shown(page)
+    assert {m.measurement_id: m.value for m in RunFolder(folder).read()[0]} == before
 
 
 def test_a_file_that_is_no_result_is_refused_in_words(page):
@@ -123,6 +127,15 @@ def test_a_table_that_nobody_knows_is_read_as_its_columns_are_chosen_and_remembe
     (folder,) = [folder for folder in journal.run_folders(home) if folder.run_id != "run-a"]
     assert {m.value for m in folder.read()[0]} == {0.2e-3, 0.1e-3, 0.8e-3, 0.4e-3}
     assert len(mapping.remembered(home)) == 1
+
+
+def test_an_import_that_shares_shapes_with_a_run_says_so_and_leads_to_both(page):
+    name = "cudnn_inference_decode_h200.csv"
+    page.file_uploader[0].upload(name, excerpt(name))
+    page.run().button(key="import").click().run()
+    assert "12 shared shapes" in shown(page)
+    (link,) = (link for link in page.get("page_link") if link.proto.label == "Compare with our run")
+    assert link.proto.query_string.startswith("of=Import+beside+a+run&upload=upload-")
 
 
 def _at(page, label: str) -> int:

@@ -4,11 +4,10 @@ import json
 import re
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from results.files.journal import RunFolder
-from results.records import Measurement
-from tests.pages.browser.serving import drawn, saved, settled
+from tests.pages.browser.serving import drawn, saved
 from tests.pages.conftest import GPU, run_folder
 
 pytestmark = pytest.mark.browser
@@ -18,10 +17,6 @@ pytestmark = pytest.mark.browser
 def own(server) -> RunFolder:
     """A run of one's own in the home of the server."""
     return run_folder(server.home)
-
-
-def _numbers(measurements: list[Measurement]) -> set[tuple]:
-    return {(m.case, m.implementation, m.mode, m.timing, m.metric, str(m.status), m.value, m.n) for m in measurements}
 
 
 def test_a_report_is_read_beside_a_run_and_taken_away_as_one_file(tab, chrome, tmp_path):
@@ -40,12 +35,6 @@ def test_a_report_is_read_beside_a_run_and_taken_away_as_one_file(tab, chrome, t
     expect(offline.get_by_role("cell", name=re.compile(r"^0\.0534 . 0\.\d{4}$"))).to_be_visible()
     assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
     offline.context.close()
-    page.get_by_role("radio", name="PyTorch against Triton FlashAttention-2").click()
-    expect(page).to_have_url(re.compile("report=torch_vs_triton"))
-    drawn(page)
-    page.get_by_test_id("stButtonGroup").get_by_text("Numbers", exact=True).click()
-    expect(page.get_by_test_id("stMultiSelect").get_by_text("h200-torch_vs_triton")).to_be_visible()
-    expect(page.get_by_text("51 of 51")).to_be_visible()
 
 
 def test_the_rule_that_is_taken_away_says_what_the_page_says(tab, own, tmp_path):
@@ -58,27 +47,3 @@ def test_the_rule_that_is_taken_away_says_what_the_page_says(tab, own, tmp_path)
     assert rule["implementation"]("float16", 300, 64, num_heads=2) == "triton_fa2"
     points = json.loads(saved(page, "Rule as JSON", tmp_path).read_text())["points"]
     assert {point["run"] for point in points} == {own.run_id}
-
-
-def _delete(page: Page, run_id: str) -> None:
-    page.get_by_test_id("stPopover").get_by_role("button", name="Delete").click()
-    page.get_by_role("button", name="Delete this run").click()
-    expect(page.get_by_text(f"Deleted {run_id}")).to_be_visible()
-
-
-def test_a_deleted_run_comes_back_by_undo_and_by_uploading_what_was_downloaded(tab, own, tmp_path):
-    before = _numbers(own.read()[0])
-    page = settled(tab(f"runs?run_id={own.run_id}"))
-    path = saved(page, "CSV", tmp_path)
-    _delete(page, own.run_id)
-    assert not own.path.exists()
-    page.get_by_role("button", name="Undo").click()
-    expect(page.get_by_text(f"Brought back {own.run_id}")).to_be_visible()
-    assert _numbers(own.read()[0]) == before
-
-    _delete(settled(tab(f"runs?run_id={own.run_id}")), own.run_id)
-    upload = settled(tab("upload"))
-    upload.locator("input[type=file]").set_input_files(path)
-    upload.get_by_role("button", name=re.compile("^Import")).click()
-    expect(upload.get_by_text("27 numbers in 1 run")).to_be_visible()
-    assert _numbers(own.read()[0]) == before

@@ -1,46 +1,24 @@
 """The result pages in a real browser: what only a browser shows. The data are the reports that ship in git."""
 
 import re
-import shutil
-from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from tests.builders import add_run, latency, small_case
-from tests.pages.browser.serving import Server, drawn, saved, settled, visit
-from tests.pages.conftest import GPU, run_folder
+from tests.pages.browser.serving import drawn, saved, settled
 
 pytestmark = pytest.mark.browser
 REPORT = "gpu=RTX+4060+Laptop"
 
 
-def _choose(page: Page, chip: str, option: str) -> None:
-    """Open a chip by what it shows, and pick an option in it."""
-    page.locator(".st-key-chips").get_by_role("button", name=re.compile(chip)).click()
-    page.get_by_test_id("stPopoverBody").get_by_text(option, exact=True).click()
-    page.keyboard.press("Escape")
-    settled(page)
-
-
-def _downloaded(page: Page, button: str, folder: Path) -> Path:
-    """Save what a button behind Download gives."""
-    page.get_by_role("button", name="Download", exact=True).click()
-    path = saved(page, button, folder)
-    page.keyboard.press("Escape")
-    return path
-
-
-def _cells(page: Page) -> str:
-    """The texts in the maps."""
-    return " ".join(page.locator("td").all_text_contents())
-
-
 def test_a_filter_changes_the_heatmap_and_the_url_and_the_view_downloads_as_csv(tab, tmp_path):
     page = drawn(tab(f"speedup?{REPORT}"))
     expect(page).to_have_title("Speedup · attnbench")
-    assert "26.5×" in _cells(page)
-    lines = _downloaded(page, "Download speedups", tmp_path).read_text().splitlines()
+    assert "26.5×" in " ".join(page.locator("td").all_text_contents())
+    page.get_by_role("button", name="Download", exact=True).click()
+    lines = saved(page, "Download speedups", tmp_path).read_text().splitlines()
+    page.keyboard.press("Escape")
     assert lines[0].startswith("gpu,workload,mask,mode,timing,shape,baseline,dtype,seqlen,head_dim,implementation")
     assert len(lines) == 57
     page.locator(".st-key-chip_mode button").first.click()
@@ -50,7 +28,10 @@ def test_a_filter_changes_the_heatmap_and_the_url_and_the_view_downloads_as_csv(
     expect(page).to_have_url(re.compile("mode=bwd"))
     expect(page.get_by_text("· backward ·")).to_be_visible()
     expect(page.get_by_text("11.8×").first).to_be_visible()
-    _choose(page, "all dtypes", "float32")
+    page.locator(".st-key-chips").get_by_role("button", name=re.compile("all dtypes")).click()
+    page.get_by_test_id("stPopoverBody").get_by_text("float32", exact=True).click()
+    page.keyboard.press("Escape")
+    settled(page)
     expect(page.get_by_role("button", name=re.compile("fp32"))).to_be_visible()
     expect(page).to_have_url(re.compile("dtype=float32"))
     expect(page.get_by_role("table")).to_have_count(1)
@@ -58,13 +39,6 @@ def test_a_filter_changes_the_heatmap_and_the_url_and_the_view_downloads_as_csv(
     page.get_by_role("link", name="Memory").click()
     expect(page).to_have_url(re.compile("memory.*dtype=float32"))
     assert page.evaluate("history.length") <= entries + 2, "a page, and its filters"
-
-
-def test_a_deep_link_opens_the_same_slice_and_unknown_values_are_said_and_the_default_shown(tab):
-    page = tab(f"speedup?{REPORT}&mode=sideways&dtype=float32&seqlen=512&seqlen=1024")
-    expect(page.get_by_text("names unknown values: Mode sideways.")).to_be_visible()
-    expect(page.get_by_text("· forward · B1 H? · float32 · seqlen 512, 1k")).to_be_visible()
-    expect(page.get_by_text("· 8 shapes ·")).to_be_visible()
 
 
 def test_a_cell_is_chosen_by_click_arrow_keys_or_name_takes_the_focus_and_gives_it_back(tab, tmp_path):
@@ -119,23 +93,6 @@ def test_words_and_numbers_stay_within_their_cell_on_a_phone_and_in_a_map_of_man
     assert words.evaluate_all(too_wide) == 0
 
 
-def test_a_preset_sets_several_filters_and_the_mask_and_a_reset_takes_them_back(tab):
-    page = drawn(tab("speedup?gpu=NVIDIA+H200&head_dim=64"))
-    page.get_by_role("button", name="Presets").click()
-    page.get_by_role("radio", name="Window", exact=True).click()
-    expect(page.get_by_text("causal window 1024 mask · forward", exact=False)).to_be_visible()
-    expect(page).to_have_url(re.compile("baseline=torch_flex"))
-    expect(page).not_to_have_url(re.compile("head_dim="))
-    page.get_by_role("radio", name="Training, long").click()
-    expect(page.get_by_text("causal mask · forward and backward", exact=False)).to_be_visible()
-    expect(page).to_have_url(re.compile("baseline=torch_naive"))
-    page.keyboard.press("Escape")
-    page.locator(".st-key-more_filters button").first.click()
-    page.get_by_role("button", name="Reset all filters").click()
-    expect(page).to_have_url(re.compile("mode=fwd(&|$)"))
-    expect(page).not_to_have_url(re.compile("dtype="))
-
-
 def test_one_press_of_back_is_one_page_and_an_address_that_is_no_page_says_so(tab, server):
     page = drawn(tab("overview?gpu=NVIDIA+H200"))
     page.get_by_role("link", name="Models").first.click()
@@ -153,24 +110,3 @@ def test_one_press_of_back_is_one_page_and_an_address_that_is_no_page_says_so(ta
     expect(page).to_have_url(re.compile("/(overview)?[?].*gpu="))
     page.goto(f"{server.url}/ui")
     expect(page.get_by_text("Page not found")).to_be_visible()
-
-
-def test_latencies_that_are_downloaded_and_uploaded_elsewhere_show_the_same_numbers(
-    tab, chrome, server, shipped, tmp_path
-):
-    run_folder(server.home)
-    page = drawn(tab(f"speedup?gpu={GPU.replace(' ', '+')}"))
-    latencies = _downloaded(page, "Download latencies with their runs", tmp_path)
-    shutil.copyfile(shipped, tmp_path / shipped.name)
-    elsewhere = Server(tmp_path).start()
-    try:
-        other = visit(chrome, f"{elsewhere.url}/upload")
-        other.locator("input[type=file]").set_input_files(latencies)
-        other.get_by_role("button", name=re.compile("^Import")).click()
-        expect(other.get_by_text(re.compile(r"latencies\.csv: \d+ numbers in 1 run"))).to_be_visible()
-        other.goto(f"{elsewhere.url}/speedup?gpu={GPU.replace(' ', '+')}")
-        assert "8.00×" in _cells(drawn(page))
-        assert _cells(drawn(other)) == _cells(page)
-        expect(other.get_by_text("uploaded").first).to_be_visible()
-    finally:
-        elsewhere.stop()

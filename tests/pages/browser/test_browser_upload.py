@@ -10,7 +10,6 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from pages.ui.shell import access
 from results.files import journal
 from tests.pages.browser.serving import Server, opened_in, saved, settled
-from tests.results.formats.peers.peer_files import EXCERPTS
 
 pytestmark = pytest.mark.browser
 HEADER = "gpu,implementation,seqlen,head_dim,dtype,causal,batch,num_heads,mode,timing,latency_ms\n"
@@ -49,17 +48,6 @@ def test_good_bad_and_huge_files_are_told_apart_and_the_good_one_becomes_results
     page.get_by_role("button", name="H200").click()
     page.get_by_test_id("stPopoverBody").get_by_text("An uploaded GPU", exact=True).click()
     expect(page.get_by_text(re.compile("mine is the fastest: 3.00× torch_naive"))).to_be_visible()
-
-
-def test_a_reader_sees_the_published_decoding_of_cudnn_beside_our_run(tab):
-    page = tab("upload")
-    page.locator("input[type=file]").set_input_files(EXCERPTS / "cudnn_inference_decode_h200.csv")
-    page.get_by_role("button", name=re.compile("^Import ")).click()
-    expect(page.get_by_text("12 shared shapes")).to_be_visible()
-    settled(page)
-    page.get_by_role("link", name="Compare with our run").click()
-    expect(page.get_by_text("12 shared shapes")).to_be_visible()
-    expect(page.get_by_role("heading", name="Differences in measuring")).to_be_visible()
 
 
 def test_nothing_is_fetched_from_outside_because_of_a_file(tab):

@@ -1,10 +1,8 @@
 """Each planted lie is caught by the rules that lies.json names, or says why none can."""
 
-from collections import Counter
-
 import pytest
 
-from results.checks import DOUBTFUL, IMPOSSIBLE, check
+from results.checks import check
 from tests.results.checks import lies
 from tests.test_readme import ROOT
 
@@ -33,9 +31,7 @@ def test_every_lie_is_caught_or_says_why_no_rule_can(group: str, least: int) -> 
 
 
 @pytest.mark.slow  # reads every number that ships
-def test_the_shipped_runs_have_few_doubts_and_nothing_impossible_and_cannot_be_relabeled() -> None:
-    weights = Counter(finding.weight for finding in check(lies.shipped().values()))
-    assert weights[IMPOSSIBLE] == 0 and weights[DOUBTFUL] <= 600
+def test_the_shipped_runs_cannot_be_relabeled() -> None:
     relabeled = [lies.fate(lie) for lie in lies.relabeled(("h200-window_gqa", "h200-energy", "h200-prefill-1k"))]
     alone = [["off_ticks"], ["off_ticks", "unlike_its_chip"], []]
     copied = [["off_ticks", "same_as_run", "unlike_its_chip"]] * 2 + [["same_as_run"]]  # by its times of compiling

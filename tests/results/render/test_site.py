@@ -1,16 +1,18 @@
 """The static site: its JSON file follows its schema and holds the winners of the pages, within 5 MB for what ships."""
 
 import json
+from collections import Counter
 
 import pytest
 
 from results.__main__ import main
+from results.checks import DOUBTFUL, IMPOSSIBLE
 from results.files.journal import RunFolder
 from results.recommend.winners import winners
 from results.records import Measurement, Run, Status
 from results.render import site
 from results.slice import Filters
-from tests.builders import latency, small_case
+from tests.builders import COUNTS, latency, small_case
 
 RUN = Run("run-a", "local", created="2026-01-01", gpu_name="A GPU", title="</script><b>A title</b>", device_type="cuda")
 
@@ -57,10 +59,16 @@ def test_a_folder_that_cannot_be_made_is_named_before_runs_are_read(tmp_path, mo
     assert "cannot be used: Not a directory" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-def test_the_site_of_what_ships_is_small(tmp_path, shipped, monkeypatch):
+@pytest.mark.slow  # reads and checks every number that ships
+def test_the_site_of_what_ships_is_small_and_its_runs_have_few_doubts_and_nothing_impossible(
+    tmp_path, shipped, monkeypatch
+):
     monkeypatch.setenv("ATTNBENCH_HOME", str(shipped.parent))
     assert main(["site", str(tmp_path / "out")]) == 0
     files = list((tmp_path / "out").iterdir())
     assert sum(file.stat().st_size for file in files) <= 5_000_000
     assert {"index.html", "data.json", "schema.json", "fa2_rtx4060.html"} <= {file.name for file in files}
+    findings = json.loads((tmp_path / "out" / "data.json").read_text())["findings"]
+    found = [dict(zip(findings["fields"], row, strict=True)) for row in findings["rows"]]
+    weights = Counter(each["weight"] for each in found if each["run_id"] not in COUNTS)
+    assert weights[IMPOSSIBLE] == 0 and 0 < weights[DOUBTFUL] <= 600

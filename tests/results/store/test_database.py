@@ -118,7 +118,7 @@ for _ in range(8):
 
 def test_damage_that_shows_only_in_a_query_is_answered_from_memory(home: Path, folder: RunFolder) -> None:
     with open(folder.journal_path, "w") as file:
-        file.writelines(line_of(latency(number)) for number in range(2000))
+        file.writelines(line_of(latency(number)) for number in range(600))
     open_store(home).close()
     path, found = home / "store.duckdb", 0
     whole = path.read_bytes()
@@ -129,7 +129,7 @@ def test_damage_that_shows_only_in_a_query_is_answered_from_memory(home: Path, f
         with closing(open_store(home)) as opened:
             late = opened.notice is None
             assert opened.rows("SELECT count(DISTINCT measurement_id), sum(value), max(note) FROM results") == [
-                (2000, sum(range(1, 2001)), FULL.note)
+                (600, sum(range(1, 601)), FULL.note)
             ]
             found += late and opened.notice is not None
     assert found, "no block was found whose damage shows late"
