@@ -150,8 +150,8 @@ class SharedKeys:
             work = longest * heads * -(-tiles * self.n_kv_heads * splits // programs)
         rows = max(work, longest * heads)
         at_once = heads * min(programs / tiles, self.n_kv_heads * splits)
-        is_spread = at_once * self.seqlen_q > number("rows_at_once") and at_once * number("programs_near") > programs
-        if shortest <= longest / 2 and is_spread:
+        is_near = at_once * number("programs_near") <= programs and at_once * self.seqlen_q <= number("rows_near")
+        if shortest <= longest / 2 and at_once * self.seqlen_q > number("rows_at_once") and not is_near:
             rows *= number("from_memory")
         time = rows * keys * self.size * programs / number("products_a_us")
         if splits == 1:
@@ -197,9 +197,9 @@ def forward_tiles(
     return _forward(_first("forward", **asked, queries=seqlen_q, bfloat16=bfloat16), whole_rows)
 
 
-def packed_length(longest_q: int) -> int:
-    """Return the first length of the table that no sequence is longer than, or else 0."""
-    found = _first("packed lengths", longest=longest_q)
+def packed_length(longest: int) -> int:
+    """Return the first length of the table that no sequence's queries or keys are more than, or else 0."""
+    found = _first("packed lengths", longest=longest)
     return found[0] if found else 0
 
 

@@ -193,6 +193,7 @@ class Plan:
             "block_m": shares.block_m, "block_n": self.tile.block_n, "head_dim_v": r.head_dim_v,
             "block_dv": shares.block_dv, "batch": power_of_2_from(r.batch) if r.ragged else 0,
             "has_left": bool(r.window_size), "chained": self.capability >= 90, "store_lse": store_lse,
+            "near": self.tile.near,
         }  # fmt: skip
 
     def _scalars(self) -> tuple[int, ...]:

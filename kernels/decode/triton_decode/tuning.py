@@ -18,6 +18,7 @@ ROWS = (16, 32, 64, 128)  # 128: more than one tile of 64, or one of 128
 # share. "short": few tiles with few keys. "shortest": short even if a tile had 16 rows. "single": short, for callers
 # that avoid a second launch.
 SPREADS = ("many", "brief", "whole", "whole_brief", "few", "short", "shortest", "single")
+_NEAR_BLOCKS = 4  # take less time than to combine two parts, where a multiprocessor has one program
 _TICKETS_BYTES = 1 << 20  # size of the parts of a tile, up to which the program with the last ticket combines them
 
 
@@ -34,6 +35,11 @@ class DecodeTile:
     least_rows: int = 16
     tickets: bool | None = None  # whether programs combine parts, rather than a second kernel; None: decided by size
     form: str = "triton"  # or "gluon": the kernel of latent attention on Hopper
+
+    @property
+    def near(self) -> int:
+        """Return how many more key blocks than an even share a program may take to have a whole tile."""
+        return _NEAR_BLOCKS if self.per_sm == 1 and self.form == "triton" else 0
 
 
 def tile(
@@ -80,7 +86,7 @@ def divide(
     most_blocks = max(1, -(-most_keys // tile.block_n))
     least = max(1, tile.least_keys // tile.block_n)
     slots = max(1, multiprocessors * tile.per_sm // row_tiles)
-    expected = aligned_share(tiles, most_blocks, slots, least)
+    expected = aligned_share(tiles, most_blocks, slots, least, tile.near)
     if not ragged:
         least = expected
     slots = min(slots, -(-tiles * most_blocks // least))
@@ -96,8 +102,9 @@ def power_of_2_from(number: int) -> int:
     return 1 << max(0, number - 1).bit_length()
 
 
-def aligned_share(tiles: int, blocks: int, slots: int, least: int) -> int:
+def aligned_share(tiles: int, blocks: int, slots: int, least: int, near: int = 0) -> int:
     """Return the blocks of a program for uniform lengths, as schedule.share_of computes them on the device."""
     share = max(least, -(-tiles * blocks // slots))
     aligned = -(-tiles // slots) * blocks if tiles > slots else max(least, -(-blocks // (slots // tiles)))
-    return aligned if aligned * 10 <= share * 11 else share
+    is_near = aligned <= share + near and slots // tiles == 1
+    return aligned if is_near or aligned * 10 <= share * 11 else share
