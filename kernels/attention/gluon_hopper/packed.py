@@ -104,7 +104,8 @@ class TileList:
         grid, constants = list_shape(shape.sequences)
         sizes = (shape.sequences, shape.total_q, shape.total_k, *(pages[:2] if pages else (0, -1)), self.most)
         flags = (of_keys, shape.causal and not shape.window_size, *constants, True, chained)
-        rest = (*sizes, shape.multiprocessors, tuning.packed_rows_in_l2(shape.size), TileListConfig(rows, step, *flags))
+        rows_in_l2 = tuning.number("l2_bytes") // (8 * shape.size)  # of a head's queries, dout and sums of dQ
+        rest = (*sizes, shape.multiprocessors, rows_in_l2, TileListConfig(rows, step, *flags))
         self.launch = Launch(list_tiles_kernel, grid, shape.device, (None,) * 5, rest, pdl=chained)
 
     def room(self, like: torch.Tensor) -> torch.Tensor:

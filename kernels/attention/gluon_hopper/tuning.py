@@ -208,11 +208,6 @@ def packed_forward_tiles(size: int, length: int, causal: bool, window: bool) -> 
     return _forward(_first("packed forward", size=size, causal=causal, window=window, length=length))
 
 
-def packed_rows_in_l2(size: int) -> int:
-    """Return of how many rows of a head queries, dout and the sums of dQ may be walked at a time."""
-    return number("l2_bytes") // (8 * size)
-
-
 @dataclass(frozen=True)
 class FullMask:
     """Queries that see every key: what the form of their forward depends on in addition to head_dim."""

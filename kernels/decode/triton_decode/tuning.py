@@ -38,7 +38,7 @@ class DecodeTile:
 
     @property
     def near(self) -> int:
-        """Return how many more key blocks than an even share a program may take to have a whole tile."""
+        """Key blocks that a program may take in addition to an even share to have a whole tile."""
         return _NEAR_BLOCKS if self.per_sm == 1 and self.form == "triton" else 0
 
 

@@ -32,6 +32,8 @@ def test_shares_cover_all_blocks_with_the_programs_that_there_are(tiles, blocks)
 def test_shares_end_with_tiles_where_few_programs_are_left_without_work():
     assert aligned_share(1024, 32, 264, 2) == 4 * 32
     assert aligned_share(64, 128, 264, 2) == 128 // 4
+    assert [aligned_share(96, n, 132, 1, near=4) for n in (8, 16, 32)] == [8, 16, 24]
+    assert aligned_share(200, 4, 132, 1, near=4) == 7, "two whole tiles are not a tile"
 
 
 def shares_of(rows, tiles, most_keys, head_dim_v):
@@ -63,19 +65,16 @@ def plan_of(heads, batch, capacity, head_dim=128, seqlen_q=1, page=0, **more):
 
 
 def test_one_query_token_at_batch_one_uses_most_multiprocessors():
-    for heads, capacity, head_dim in (
-        ((64, 8), 2048, 128),
-        ((128, 1), 2048, 128),
-        ((128, 1), 32768, 128),
-        ((8, 1), 8192, 256),
-    ):
+    cases = (64, 8, 2048, 128), (128, 1, 2048, 128), (128, 1, 32768, 128), (8, 1, 8192, 256)
+    for *heads, capacity, head_dim in cases:
         shares = plan_of(heads, 1, capacity, head_dim).shares
         assert 64 <= shares.slots * shares.row_tiles <= 264, (heads, capacity)
 
 
 def test_as_many_tiles_as_multiprocessors_are_each_a_programs_own_and_one_launch_is_given():
-    shares = plan_of((32, 8), 16, 1024).shares
-    assert (shares.slots, shares.splits) == (128, 1)
+    for batch, capacity, wanted in ((16, 1024, (128, 1)), (12, 2048, (96, 1)), (12, 8192, (131, 3))):
+        shares = plan_of((32, 8), batch, capacity).shares
+        assert (shares.slots, shares.splits) == wanted
     assert len(plan_of((64, 8), 1, 2048).kernels(False)) == 2
     assert len(plan_of((64, 8), 1, 2048, one_launch=True).kernels(False)) == 1
     assert len(plan_of((64, 8), 1, 2048, seqlen_q=8, one_launch=True).kernels(False)) == 2  # 64 rows: tickets cost more
