@@ -27,7 +27,7 @@ class PartsConfig:
     has_left: bool  # whether a window hides early keys
     store_lse: bool
     chained: bool  # whether programmatic dependent launch is used
-    near: int  # blocks, see tuning.DecodeTile
+    near: int  # blocks, see tuning.Shares
     at_once: int  # parts loaded at once
     rows: int  # rows of a part that a program combines
 

@@ -36,11 +36,6 @@ class DecodeTile:
     tickets: bool | None = None  # whether programs combine parts, rather than a second kernel; None: decided by size
     form: str = "triton"  # or "gluon": the kernel of latent attention on Hopper
 
-    @property
-    def near(self) -> int:
-        """Key blocks that a program may take in addition to an even share to have a whole tile."""
-        return _NEAR_BLOCKS if self.per_sm == 1 and self.form == "triton" else 0
-
 
 def tile(
     chip: str, cache: str, rows: int, block_d: int, *, spread: str = "many", page: int = 0, latent: bool = False
@@ -64,6 +59,7 @@ class Shares:
     slots: int  # number of shares
     least: int  # key blocks of a share: exact for uniform lengths, otherwise the minimum
     expected: int  # key blocks of a share if all lengths are the capacity
+    near: int  # by how many key blocks a share may be longer to be a whole tile
     splits: int  # shares of a tile if all lengths are the capacity
     rows: int  # rows of a part, padded
     tickets: bool  # whether programs combine their parts
@@ -86,7 +82,8 @@ def divide(
     most_blocks = max(1, -(-most_keys // tile.block_n))
     least = max(1, tile.least_keys // tile.block_n)
     slots = max(1, multiprocessors * tile.per_sm // row_tiles)
-    expected = aligned_share(tiles, most_blocks, slots, least, tile.near)
+    near = _NEAR_BLOCKS if tile.per_sm == 1 and tile.form == "triton" else 0
+    expected = aligned_share(tiles, most_blocks, slots, least, near)
     if not ragged:
         least = expected
     slots = min(slots, -(-tiles * most_blocks // least))
@@ -94,7 +91,7 @@ def divide(
     splits = min(most_blocks, -(-most_blocks // expected) + (most_blocks % expected > 0))
     tickets = splits * held * block_dv * 4 <= _TICKETS_BYTES if tile.tickets is None else tile.tickets
     parts = slots * 2 * row_tiles * block_m * block_dv
-    return Shares(block_m, block_dv, row_tiles, tiles, slots, least, expected, splits, held, tickets, parts)
+    return Shares(block_m, block_dv, row_tiles, tiles, slots, least, expected, near, splits, held, tickets, parts)
 
 
 def power_of_2_from(number: int) -> int:
@@ -106,5 +103,4 @@ def aligned_share(tiles: int, blocks: int, slots: int, least: int, near: int = 0
     """Return the blocks of a program for uniform lengths, as schedule.share_of computes them on the device."""
     share = max(least, -(-tiles * blocks // slots))
     aligned = -(-tiles // slots) * blocks if tiles > slots else max(least, -(-blocks // (slots // tiles)))
-    is_near = aligned <= share + near and slots // tiles == 1
-    return aligned if is_near or aligned * 10 <= share * 11 else share
+    return aligned if aligned * 10 <= share * 11 or (slots // tiles == 1 and aligned <= share + near) else share

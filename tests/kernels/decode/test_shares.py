@@ -5,20 +5,11 @@ from itertools import product
 import pytest
 import torch
 
+from kernels.decode.triton_decode import tuning
 from kernels.decode.triton_decode.launch import workspace
 from kernels.decode.triton_decode.plan import Plan
 from kernels.decode.triton_decode.request import Request
-from kernels.decode.triton_decode.tuning import (
-    BLOCK_DIMS,
-    CACHES,
-    CHIPS,
-    ROWS,
-    SPREADS,
-    DecodeTile,
-    aligned_share,
-    divide,
-    tile,
-)
+from kernels.decode.triton_decode.tuning import DecodeTile, aligned_share, divide, tile
 
 
 @pytest.mark.parametrize("tiles", [1, 8, 64, 200, 256, 1024])
@@ -88,9 +79,10 @@ def test_a_block_lies_in_one_page_of_64_and_pages_are_looked_up_far_ahead_where_
     assert tiles != {plan_of((64, 8), 1, 8192).tile}
 
 
-@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("chip", tuning.CHIPS)
 def test_the_tables_have_a_tile_for_everything(chip):
-    for cache, rows, block_d, spread, page in product(CACHES, ROWS, BLOCK_DIMS, SPREADS, (0, 1, 64, 256)):
+    everything = tuning.CACHES, tuning.ROWS, tuning.BLOCK_DIMS, tuning.SPREADS, (0, 1, 64, 256)
+    for cache, rows, block_d, spread, page in product(*everything):
         for latent in (False, cache != "e4m3"):
             assert tile(chip, cache, rows, block_d, spread=spread, page=page, latent=latent).block_n >= 16
 
