@@ -53,7 +53,7 @@ class PackedCall:
         self._bounds = SequenceBounds(starts_q, ends_q, starts_k, ends_k, *bounds[4:])
         self._masks, self._table = masks, None if table is None else table.contiguous()
         alignments = tuple((x.dtype, x.data_ptr() & 15) for x in self._bounds[:4])
-        self._key = (len(bounds.starts_q), tuning.packed_length(max(bounds[4:6])), *alignments, *self._masks, pages)
+        self._key = (len(bounds.starts_q), *map(tuning.packed_length, bounds[4:6]), *alignments, *self._masks, pages)
 
     def output(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """Return out like q; 0 in rows that are nobody's."""
@@ -136,8 +136,8 @@ class PackedForward:
     ) -> None:
         shape = PackedShape(q, k, len(bounds.starts_q), masks)
         long, total_k = pages[2:4] if pages else (shape.sequences, shape.total_k)
-        length = tuning.packed_length(max(bounds[4:6]))
-        tiles = tuning.packed_forward_tiles(shape.size, length, shape.causal, shape.window_size > 0)
+        lengths = map(tuning.packed_length, bounds[4:6])
+        tiles = tuning.packed_forward_tiles(shape.size, *lengths, shape.causal, shape.window_size > 0)
         tile_rows = configs.ROWS * tiles.consumers
         self._tiles = TileList(shape, tile_rows, tiles.block_n, pages=pages)
         programs = min(self._tiles.most * shape.num_heads, shape.multiprocessors)
