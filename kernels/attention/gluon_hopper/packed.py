@@ -136,8 +136,8 @@ class PackedForward:
     ) -> None:
         shape = PackedShape(q, k, len(bounds.starts_q), masks)
         long, total_k = pages[2:4] if pages else (shape.sequences, shape.total_k)
-        length, keys = map(tuning.packed_length, bounds[4:6])
-        tiles = tuning.packed_forward_tiles(shape.size, length, keys, shape.causal, shape.window_size > 0)
+        length_q, length_k = map(tuning.packed_length, bounds[4:6])
+        tiles = tuning.packed_forward_tiles(shape.size, length_q, length_k, shape.causal, shape.window_size > 0)
         tile_rows = configs.ROWS * tiles.consumers
         self._tiles = TileList(shape, tile_rows, tiles.block_n, pages=pages)
         programs = min(self._tiles.most * shape.num_heads, shape.multiprocessors)
