@@ -53,7 +53,7 @@ class PackedCall:
         self._bounds = SequenceBounds(starts_q, ends_q, starts_k, ends_k, *bounds[4:])
         self._masks, self._table = masks, None if table is None else table.contiguous()
         alignments = tuple((x.dtype, x.data_ptr() & 15) for x in self._bounds[:4])
-        self._key = (len(bounds.starts_q), tuning.packed_length(bounds.longest_q), *alignments, *self._masks, pages)
+        self._key = (len(bounds.starts_q), *map(tuning.packed_length, bounds[4:6]), *alignments, *self._masks, pages)
 
     def output(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         """Return out like q; 0 in rows that are nobody's."""
@@ -104,7 +104,8 @@ class TileList:
         grid, constants = list_shape(shape.sequences)
         sizes = (shape.sequences, shape.total_q, shape.total_k, *(pages[:2] if pages else (0, -1)), self.most)
         flags = (of_keys, shape.causal and not shape.window_size, *constants, True, chained)
-        rest = (*sizes, shape.multiprocessors, tuning.packed_rows_in_l2(shape.size), TileListConfig(rows, step, *flags))
+        rows_in_l2 = tuning.number("l2_bytes") // (8 * shape.size)  # of a head's queries, dout and sums of dQ
+        rest = (*sizes, shape.multiprocessors, rows_in_l2, TileListConfig(rows, step, *flags))
         self.launch = Launch(list_tiles_kernel, grid, shape.device, (None,) * 5, rest, pdl=chained)
 
     def room(self, like: torch.Tensor) -> torch.Tensor:
@@ -135,8 +136,8 @@ class PackedForward:
     ) -> None:
         shape = PackedShape(q, k, len(bounds.starts_q), masks)
         long, total_k = pages[2:4] if pages else (shape.sequences, shape.total_k)
-        length = tuning.packed_length(bounds.longest_q)
-        tiles = tuning.packed_forward_tiles(shape.size, length, shape.causal, shape.window_size > 0)
+        length_q, length_k = map(tuning.packed_length, bounds[4:6])
+        tiles = tuning.packed_forward_tiles(shape.size, length_q, length_k, shape.causal, shape.window_size > 0)
         tile_rows = configs.ROWS * tiles.consumers
         self._tiles = TileList(shape, tile_rows, tiles.block_n, pages=pages)
         programs = min(self._tiles.most * shape.num_heads, shape.multiprocessors)

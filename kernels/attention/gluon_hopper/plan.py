@@ -406,7 +406,7 @@ def _part(plan: GluonHopperPlan, whole: Tiling, first_head: int, heads: int) -> 
 def _form(plan: GluonHopperPlan, bfloat16: bool) -> tuple[configs.ForwardTiles, bool]:
     """Return the tiles, and whether programs split the keys of the last round's; only where rows are not padded."""
     shape = (plan.size, plan.head_dim, plan.seqlen_q)
-    tiles = tuning.forward_tiles(*shape, plan.causal, plan.window_size > 0, bfloat16)
+    tiles = tuning.forward_tiles(*shape, plan.causal, plan.window_size > 0, bfloat16, plan.seqlen_k)
     if plan.causal or plan.window_size:
         return tiles, False
     lengths = tuning.FullMask(plan.seqlen_q, plan.seqlen_k, plan.n_heads, plan.multiprocessors, plan.l2_bytes)

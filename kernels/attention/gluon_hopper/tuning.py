@@ -150,8 +150,8 @@ class SharedKeys:
             work = longest * heads * -(-tiles * self.n_kv_heads * splits // programs)
         rows = max(work, longest * heads)
         at_once = heads * min(programs / tiles, self.n_kv_heads * splits)
-        is_spread = at_once * self.seqlen_q > number("rows_at_once") and at_once * number("programs_near") > programs
-        if shortest <= longest / 2 and is_spread:
+        is_near = at_once * number("programs_near") <= programs and at_once * self.seqlen_q <= number("rows_near")
+        if shortest <= longest / 2 and at_once * self.seqlen_q > number("rows_at_once") and not is_near:
             rows *= number("from_memory")
         time = rows * keys * self.size * programs / number("products_a_us")
         if splits == 1:
@@ -186,7 +186,7 @@ def group_splits(
 
 
 def forward_tiles(
-    size: int, head_dim: int, seqlen_q: int, causal: bool, window: bool, bfloat16: bool = True
+    size: int, head_dim: int, seqlen_q: int, causal: bool, window: bool, bfloat16: bool = True, seqlen_k: int = 0
 ) -> ForwardTiles:
     """Return the tiles for a head_dim that is padded to `size`.
 
@@ -194,23 +194,18 @@ def forward_tiles(
     """
     asked = {"size": size, "head_dim": head_dim, "causal": causal, "window": window}
     whole_rows = head_dim == size or size == WIDE_KEYS  # wide keys have one head_dim_v
-    return _forward(_first("forward", **asked, queries=seqlen_q, bfloat16=bfloat16), whole_rows)
+    return _forward(_first("forward", **asked, queries=seqlen_q, keys=seqlen_k, bfloat16=bfloat16), whole_rows)
 
 
-def packed_length(longest_q: int) -> int:
-    """Return the first length of the table that no sequence is longer than, or else 0."""
-    found = _first("packed lengths", longest=longest_q)
+def packed_length(longest: int) -> int:
+    """Return the first length of the table that is at least `longest`, of queries or of keys, or else 0."""
+    found = _first("packed lengths", longest=longest)
     return found[0] if found else 0
 
 
-def packed_forward_tiles(size: int, length: int, causal: bool, window: bool) -> ForwardTiles:
-    """Return the tiles for packed sequences of head_dim `size`, padded, of a `packed_length`."""
-    return _forward(_first("packed forward", size=size, causal=causal, window=window, length=length))
-
-
-def packed_rows_in_l2(size: int) -> int:
-    """Return of how many rows of a head queries, dout and the sums of dQ may be walked at a time."""
-    return number("l2_bytes") // (8 * size)
+def packed_forward_tiles(size: int, length: int, keys: int, causal: bool, window: bool) -> ForwardTiles:
+    """Return the tiles for packed sequences of head_dim `size`, padded; `length` and `keys`: each a `packed_length`."""
+    return _forward(_first("packed forward", size=size, causal=causal, window=window, length=length, keys=keys))
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from ..triton_decode.split import LOG2_E
 from ..triton_decode.tuning import DecodeTile
 from .kernel import BLOCK_N, PIECE, ROPE, MlaConfig, MlaSizes, MlaStrides, PartTiles, mla_kernel
 
-_TILE = DecodeTile(64, 4, 1, per_sm=1, rows=64, least_rows=64, tickets=False)
+_TILE = DecodeTile(64, 4, 1, per_sm=1, rows=64, least_rows=64, tickets=False, form="gluon")
 _MAX_BATCH = 1024  # lengths that a program sums up in registers
 _FEW_ROWS = 16  # rows up to which the portable kernel is as fast, except over many sequences of given lengths
 _MANY_SEQUENCES = 16

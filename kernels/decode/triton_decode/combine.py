@@ -27,6 +27,7 @@ class PartsConfig:
     has_left: bool  # whether a window hides early keys
     store_lse: bool
     chained: bool  # whether programmatic dependent launch is used
+    near: int  # blocks, see tuning.Shares
     at_once: int  # parts loaded at once
     rows: int  # rows of a part that a program combines
 
@@ -109,7 +110,7 @@ def combine_kernel(
         ends, total, even, same = block_ends(lengths_ptr, batch, num_kv_heads, capacity, seqlen_q, left, CONFIG)
         _, blocks = visible_blocks(length_of(lengths_ptr, seq, capacity), seqlen_q, left, CONFIG)
         tile_start = begin_of(seq, ends, even, num_kv_heads, CONFIG.batch) + head * blocks
-        chunk = share_of(total, same, slots, least)
+        chunk = share_of(total, same, slots, least, CONFIG.near)
     else:
         _, blocks = visible_blocks(capacity, seqlen_q, left, CONFIG)
         tile_start = tile * blocks

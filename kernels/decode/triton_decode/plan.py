@@ -190,7 +190,7 @@ class Plan:
         """Return the constants of both kernels, by the names of PartsConfig."""
         r, shares = self.request, self.shares
         return {
-            "block_m": shares.block_m, "block_n": self.tile.block_n, "head_dim_v": r.head_dim_v,
+            "block_m": shares.block_m, "block_n": self.tile.block_n, "head_dim_v": r.head_dim_v, "near": shares.near,
             "block_dv": shares.block_dv, "batch": power_of_2_from(r.batch) if r.ragged else 0,
             "has_left": bool(r.window_size), "chained": self.capability >= 90, "store_lse": store_lse,
         }  # fmt: skip

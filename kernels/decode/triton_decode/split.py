@@ -89,7 +89,7 @@ def split_kernel(
         gdc_wait()
     if CONFIG.batch > 0:
         ends, total, even, same = block_ends(lengths_ptr, batch, num_kv_heads, capacity, seqlen_q, left, CONFIG)
-        chunk = share_of(total, same, slots, least)
+        chunk = share_of(total, same, slots, least, CONFIG.near)
     else:
         length = capacity
         first_block, blocks = visible_blocks(length, seqlen_q, left, CONFIG)

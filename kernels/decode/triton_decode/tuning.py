@@ -18,6 +18,7 @@ ROWS = (16, 32, 64, 128)  # 128: more than one tile of 64, or one of 128
 # share. "short": few tiles with few keys. "shortest": short even if a tile had 16 rows. "single": short, for callers
 # that avoid a second launch.
 SPREADS = ("many", "brief", "whole", "whole_brief", "few", "short", "shortest", "single")
+_NEAR_BLOCKS = 4  # take less time than to combine two parts, where a multiprocessor has one program
 _TICKETS_BYTES = 1 << 20  # size of the parts of a tile, up to which the program with the last ticket combines them
 
 
@@ -58,6 +59,7 @@ class Shares:
     slots: int  # number of shares
     least: int  # key blocks of a share: exact for uniform lengths, otherwise the minimum
     expected: int  # key blocks of a share if all lengths are the capacity
+    near: int  # by how many key blocks a share may be longer to be a whole tile
     splits: int  # shares of a tile if all lengths are the capacity
     rows: int  # rows of a part, padded
     tickets: bool  # whether programs combine their parts
@@ -80,7 +82,8 @@ def divide(
     most_blocks = max(1, -(-most_keys // tile.block_n))
     least = max(1, tile.least_keys // tile.block_n)
     slots = max(1, multiprocessors * tile.per_sm // row_tiles)
-    expected = aligned_share(tiles, most_blocks, slots, least)
+    near = _NEAR_BLOCKS if tile.per_sm == 1 and tile.form == "triton" else 0
+    expected = aligned_share(tiles, most_blocks, slots, least, near)
     if not ragged:
         least = expected
     slots = min(slots, -(-tiles * most_blocks // least))
@@ -88,7 +91,7 @@ def divide(
     splits = min(most_blocks, -(-most_blocks // expected) + (most_blocks % expected > 0))
     tickets = splits * held * block_dv * 4 <= _TICKETS_BYTES if tile.tickets is None else tile.tickets
     parts = slots * 2 * row_tiles * block_m * block_dv
-    return Shares(block_m, block_dv, row_tiles, tiles, slots, least, expected, splits, held, tickets, parts)
+    return Shares(block_m, block_dv, row_tiles, tiles, slots, least, expected, near, splits, held, tickets, parts)
 
 
 def power_of_2_from(number: int) -> int:
@@ -96,8 +99,8 @@ def power_of_2_from(number: int) -> int:
     return 1 << max(0, number - 1).bit_length()
 
 
-def aligned_share(tiles: int, blocks: int, slots: int, least: int) -> int:
+def aligned_share(tiles: int, blocks: int, slots: int, least: int, near: int = 0) -> int:
     """Return the blocks of a program for uniform lengths, as schedule.share_of computes them on the device."""
     share = max(least, -(-tiles * blocks // slots))
     aligned = -(-tiles // slots) * blocks if tiles > slots else max(least, -(-blocks // (slots // tiles)))
-    return aligned if aligned * 10 <= share * 11 else share
+    return aligned if aligned * 10 <= share * 11 or (slots // tiles == 1 and aligned <= share + near) else share

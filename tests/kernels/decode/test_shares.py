@@ -5,20 +5,11 @@ from itertools import product
 import pytest
 import torch
 
+from kernels.decode.triton_decode import tuning
 from kernels.decode.triton_decode.launch import workspace
 from kernels.decode.triton_decode.plan import Plan
 from kernels.decode.triton_decode.request import Request
-from kernels.decode.triton_decode.tuning import (
-    BLOCK_DIMS,
-    CACHES,
-    CHIPS,
-    ROWS,
-    SPREADS,
-    DecodeTile,
-    aligned_share,
-    divide,
-    tile,
-)
+from kernels.decode.triton_decode.tuning import DecodeTile, aligned_share, divide, tile
 
 
 @pytest.mark.parametrize("tiles", [1, 8, 64, 200, 256, 1024])
@@ -32,6 +23,8 @@ def test_shares_cover_all_blocks_with_the_programs_that_there_are(tiles, blocks)
 def test_shares_end_with_tiles_where_few_programs_are_left_without_work():
     assert aligned_share(1024, 32, 264, 2) == 4 * 32
     assert aligned_share(64, 128, 264, 2) == 128 // 4
+    assert [aligned_share(96, n, 132, 1, near=4) for n in (8, 16, 32)] == [8, 16, 24]
+    assert aligned_share(200, 4, 132, 1, near=4) == 7, "two whole tiles are not a tile"
 
 
 def shares_of(rows, tiles, most_keys, head_dim_v):
@@ -63,19 +56,16 @@ def plan_of(heads, batch, capacity, head_dim=128, seqlen_q=1, page=0, **more):
 
 
 def test_one_query_token_at_batch_one_uses_most_multiprocessors():
-    for heads, capacity, head_dim in (
-        ((64, 8), 2048, 128),
-        ((128, 1), 2048, 128),
-        ((128, 1), 32768, 128),
-        ((8, 1), 8192, 256),
-    ):
+    cases = (64, 8, 2048, 128), (128, 1, 2048, 128), (128, 1, 32768, 128), (8, 1, 8192, 256)
+    for *heads, capacity, head_dim in cases:
         shares = plan_of(heads, 1, capacity, head_dim).shares
         assert 64 <= shares.slots * shares.row_tiles <= 264, (heads, capacity)
 
 
 def test_as_many_tiles_as_multiprocessors_are_each_a_programs_own_and_one_launch_is_given():
-    shares = plan_of((32, 8), 16, 1024).shares
-    assert (shares.slots, shares.splits) == (128, 1)
+    for batch, capacity, wanted in ((16, 1024, (128, 1)), (12, 2048, (96, 1)), (12, 8192, (131, 3))):
+        shares = plan_of((32, 8), batch, capacity).shares
+        assert (shares.slots, shares.splits) == wanted
     assert len(plan_of((64, 8), 1, 2048).kernels(False)) == 2
     assert len(plan_of((64, 8), 1, 2048, one_launch=True).kernels(False)) == 1
     assert len(plan_of((64, 8), 1, 2048, seqlen_q=8, one_launch=True).kernels(False)) == 2  # 64 rows: tickets cost more
@@ -89,9 +79,10 @@ def test_a_block_lies_in_one_page_of_64_and_pages_are_looked_up_far_ahead_where_
     assert tiles != {plan_of((64, 8), 1, 8192).tile}
 
 
-@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("chip", tuning.CHIPS)
 def test_the_tables_have_a_tile_for_everything(chip):
-    for cache, rows, block_d, spread, page in product(CACHES, ROWS, BLOCK_DIMS, SPREADS, (0, 1, 64, 256)):
+    everything = tuning.CACHES, tuning.ROWS, tuning.BLOCK_DIMS, tuning.SPREADS, (0, 1, 64, 256)
+    for cache, rows, block_d, spread, page in product(*everything):
         for latent in (False, cache != "e4m3"):
             assert tile(chip, cache, rows, block_d, spread=spread, page=page, latent=latent).block_n >= 16
 

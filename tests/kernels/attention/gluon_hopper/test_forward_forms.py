@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -11,6 +13,7 @@ from tests.kernels.conftest import on_hopper
 
 gluon_hopper = pytest.importorskip("kernels.attention.gluon_hopper")
 configs, tuning = (pytest.importorskip(f"kernels.attention.gluon_hopper.{x}") for x in ("configs", "tuning"))
+_form = pytest.importorskip("kernels.attention.gluon_hopper.plan", exc_type=ImportError)._form
 
 
 def form(size: int, seqlen_q: int, seqlen_k: int, n_heads: int) -> tuple[configs.ForwardTiles, bool]:
@@ -41,6 +44,12 @@ def test_consumers_at_head_dim_256_take_turns_and_split_keys_only_where_that_pay
     assert tuning.forward_tiles(256, 200, 512, True, False).pingpong, "padded rows were not timed"
     assert form(256, 4096, 4096, 16)[1]
     assert not form(256, 4096, 4096, 4)[1]
+
+
+def test_few_causal_queries_on_many_keys_have_the_tiles_of_as_many_tokens() -> None:
+    sizes = SimpleNamespace(size=128, head_dim=128, seqlen_q=256, seqlen_k=32768, causal=True, window_size=0)
+    assert _form(sizes, True)[0] == tuning.forward_tiles(128, 128, 32768, True, False)
+    assert [tuning.packed_forward_tiles(128, 256, n, True, False).block_n for n in (4095, 0)] == [64, 128]
 
 
 @on_hopper
