@@ -211,7 +211,7 @@ def _reason_against_tensors(
         return "no elements"
     if causal and q.shape[2] > k.shape[2]:
         return "a causal mask over more queries than keys"
-    return "heads that are broadcast" if k.shape[1] != q.shape[1] and not grouped else None
+    return None if grouped or k.shape[1] in (1, q.shape[1]) else "heads that are broadcast"
 
 
 def _bound(

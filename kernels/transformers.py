@@ -17,7 +17,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, partial, wraps
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -43,6 +43,7 @@ _REFUSED = {
 }
 _FEATURES = {"softcap": "softcap", "s_aux": "sinks"}  # argument of a module -> our name
 _ASKED = frozenset(("indices", "position_bias", "cu_seq_lens_q", *_REFUSED, *_FEATURES))  # others are of no interest
+_KEPT = "transformers takes no attention of others for the models of {}."
 _BACKENDS = ("_supports_sdpa", "_supports_flash_attn", "_supports_flex_attn")  # declared by a model of transformers
 _FAMILIES: dict[str, frozenset[str]] = {  # sets of families of transformers.models
     name: frozenset(families.split())
@@ -61,6 +62,7 @@ class PaddingGroup(NamedTuple):
 _DERIVED: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 _CAUSAL: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 _CODES: dict[str, Any] = {}  # filled by `_known_codes`
+_registered: set[str] = set()
 _SEEN = plans.SeenCalls()  # calls without a mask
 _records, _tracing = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
 
@@ -77,7 +79,7 @@ def register(names: Iterable[str] | None = None) -> dict[str, str]:
     from transformers import AttentionInterface, AttentionMaskInterface
 
     _known_codes()  # an import that torch.compile traces ends its graph (torch 2.11 with transformers 5.17)
-    torch.compiler.assume_constant_result(_eager_alone.__wrapped__)  # not where it is defined: it loads torch._dynamo
+    torch.compiler.assume_constant_result(_has_its_own.__wrapped__)  # not where it is defined: it loads torch._dynamo
     chosen = list(registry.implementations()) if names is None else list(names)
     attends = {FRONT_DOOR: partial(attend, dispatch.attention)}
     attends |= {name: partial(attend, _checked(name)) for name in chosen if name != FRONT_DOOR}
@@ -86,7 +88,28 @@ def register(names: Iterable[str] | None = None) -> dict[str, str]:
     for name, function in attends.items():
         AttentionInterface.register(registered[name], function)
         AttentionMaskInterface.register(registered[name], describe_mask)
+    _registered.update(registered.values())
+    _leave_their_own()
     return registered
+
+
+def _leave_their_own() -> None:
+    """Let models that keep an attention of their own have what transformers gives them by default, and say so once."""
+    from transformers import PreTrainedModel
+
+    choose: Any = PreTrainedModel.get_correct_attn_implementation
+
+    @wraps(choose)
+    def chosen(model: Any, requested: str | None, *rest: Any) -> str:
+        file = type(model).__module__
+        if requested not in _registered or not _has_its_own(file):
+            return choose(model, requested, *rest)
+        found = choose(model, None, *rest)
+        choice.warn_once(f"{_KEPT.format(file)} They use {found!r} in place of {requested!r}.")
+        return found
+
+    if not hasattr(choose, "__wrapped__"):
+        PreTrainedModel.get_correct_attn_implementation = chosen
 
 
 def attend(
@@ -165,7 +188,7 @@ def describe_mask(
     The result is None where every token is real; (batch, keys) with True for real tokens where some are padding or a
     static cache is not full; (batch, keys) of integers for packed sequences, an id per document; and (batch, 1,
     q_length, kv_length) for any mask that is not causal, causal in a window, or full, for decoding into a static cache,
-    and for models that need it. Raises UnsupportedCase for a model that has only its own attention.
+    and for models that need it. Raises UnsupportedCase for a model that keeps its own.
     """
     config = options.get("config")
     _refuse_model(type(config).__module__.replace(".configuration_", ".modeling_"))
@@ -296,17 +319,20 @@ def _refuse(named: dict[str, Any], kind: type[nn.Module]) -> None:
 
 
 def _refuse_model(file: str) -> None:
-    """Raise UnsupportedCase for a Python module whose models declare no attention but their own eager one.
+    """Raise UnsupportedCase for a Python module whose models keep an attention of their own.
 
     Their masks and arguments may differ from those of other models.
     """
-    if _eager_alone(file):
-        raise UnsupportedCase(f"transformers declares no attention but 'eager' for the models of {file}.")
+    if _has_its_own(file):
+        raise UnsupportedCase(_KEPT.format(file))
 
 
 @cache
-def _eager_alone(file: str) -> bool:
+def _has_its_own(file: str) -> bool:
+    """Return whether models of a module declare 'eager' alone, or choose among classes by the name of an attention."""
     defined = vars(sys.modules[file]).values() if file in sys.modules else ()
+    if any(isinstance(x, dict) and isinstance(x.get("eager"), type) for x in defined):
+        return True
     models = [x for x in defined if isinstance(x, type) and x.__module__ == file and hasattr(x, _BACKENDS[0])]
     return bool(models) and not any(getattr(x, each) for x in models for each in _BACKENDS)
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import kernels
-from kernels import dispatch, features, plans, registry, routes
+from kernels import choice, dispatch, features, plans, registry, routes
 from kernels import transformers as ours
 from kernels.features import Features
 from kernels.registry import UnsupportedCase
@@ -26,6 +26,7 @@ CONFIGS = {
     for family, (name, sizes, more) in cases(__file__, "configurations").items()
 }
 VISION = SIZES["vision"]
+BLOOM = transformers.BloomConfig(vocab_size=VOCAB, hidden_size=32, n_layer=1, n_head=4)
 CLOSE = {"rtol": 1e-4, "atol": 2e-5}  # float32, two layers: sums in another order
 
 
@@ -179,10 +180,23 @@ def test_what_is_not_computed_and_models_computed_eagerly_alone_are_refused_in_w
         asked = {name: torch.zeros(1, 4, 6, 1)}
         with pytest.raises(UnsupportedCase, match=words):
             ours.attend(kernels.attention, torch.nn.Module(), q, q, q, None, **asked)
-    config = transformers.BloomConfig(vocab_size=VOCAB, hidden_size=32, n_layer=1, n_head=4)
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=ours.FRONT_DOOR)
-    with pytest.raises(UnsupportedCase, match="no attention but 'eager' for the models of transformers.*bloom"):
+    model = transformers.AutoModelForCausalLM.from_config(BLOOM)
+    model.config._attn_implementation = ours.FRONT_DOOR  # which transformers does not check
+    with pytest.raises(UnsupportedCase, match="no attention of others for the models of transformers.*bloom"):
         model(tokens())
+
+
+def test_models_that_keep_an_attention_of_their_own_have_it_and_say_so_once(recwarn: pytest.WarningsRecorder) -> None:
+    choice.forget()
+    encoder = {"num_hidden_layers": 1, **{each: 8 for each in ("hidden_size", "mlp_dim", "num_attention_heads")}}
+    sam = transformers.SamVisionConfig(**encoder, image_size=32, patch_size=8, global_attn_indexes=[0], window_size=2)
+    made = {transformers.AutoModelForCausalLM: BLOOM, transformers.SamVisionModel: sam}
+    for (kind, config), own in zip(made.items(), ("eager", "sdpa"), strict=True):
+        make = getattr(kind, "from_config", None) or kind._from_config
+        for _ in range(2):
+            assert make(config, attn_implementation=ours.FRONT_DOOR).config._attn_implementation == own
+    said = [str(each.message) for each in recwarn if "use" in str(each.message)]
+    assert len(said) == 2 and all(f"They use {own!r}" in each for own, each in zip(("eager", "sdpa"), said, strict=True))
 
 
 def test_keys_of_a_window_that_has_moved_on_have_their_own_places_in_a_longer_mask() -> None:
