@@ -93,8 +93,7 @@ def prove(models: list[Declared], device: str, *, compiled: bool) -> Iterator[St
             yield StepProof(model.name, note=": ".join(errors.describe(error)))
         torch.compiler.reset()
         gc.collect()
-        if device.startswith("cuda"):
-            torch.cuda.empty_cache()
+        torch.cuda.empty_cache()
 
 
 def as_line(proof: StepProof) -> str:
@@ -225,8 +224,7 @@ def _pairs(
 @contextmanager
 def _attention(model: Declared, module: nn.Module, side: str) -> Iterator[SdpaCalls | None]:
     """Let the model compute attention by PyTorch or by ours, and yield the counts of calls where they are counted."""
-    plugged = False
-    if model.library == "transformers":
+    if plugged := model.library == "transformers":
         module.set_attn_implementation("sdpa" if side == SDPA else FRONT_DOOR)  # type: ignore[operator]
         plugged = module.config._attn_implementation == FRONT_DOOR  # type: ignore[union-attr]
     with nullcontext() if side == SDPA or plugged else sdpa_replacement() as counts:
