@@ -72,8 +72,9 @@ def register(names: Iterable[str] | None = None) -> dict[str, str]:
     for name, function in attends.items():
         AttentionInterface.register(registered[name], function)
         AttentionMaskInterface.register(registered[name], describe_mask)
+    if not _registered:
+        _leave_their_own()
     _registered.update(registered.values())
-    _leave_their_own()
     return registered
 
 
@@ -84,16 +85,15 @@ def _leave_their_own() -> None:
     choose: Any = PreTrainedModel.get_correct_attn_implementation
 
     @wraps(choose)
-    def chosen(model: Any, requested: str | None, *rest: Any) -> str:
-        file = type(model).__module__
-        if requested not in _registered or not _has_its_own(file):
-            return choose(model, requested, *rest)
-        found = choose(model, None, *rest)
-        choice.warn_once(f"{_KEPT.format(file)} They use {found!r} in place of {requested!r}.")
+    def chosen(model: Any, requested_attention: str | None, *rest: Any, **more: Any) -> str:
+        if requested_attention not in _registered or not _has_its_own(type(model).__module__):
+            return choose(model, requested_attention, *rest, **more)
+        found = choose(model, None, *rest, **more)
+        tip = "; kernels.sdpa_replacement() reaches it." if found == "sdpa" else "."
+        choice.warn_once(f"{_KEPT.format(type(model).__module__)} They use {found!r}, not {requested_attention!r}{tip}")
         return found
 
-    if not hasattr(choose, "__wrapped__"):
-        PreTrainedModel.get_correct_attn_implementation = chosen
+    PreTrainedModel.get_correct_attn_implementation = chosen
 
 
 def attend(
