@@ -72,7 +72,7 @@ def sdpa_replacement(implementation: str | None = None) -> Iterator[SdpaCalls]:
     """Compute calls of scaled_dot_product_attention with `kernels.attention`, or with the implementation of that name.
 
     Yields the counts of the calls that were computed here and of those left to PyTorch, each with its reason: masks
-    that require a gradient, tensors that are not (batch, heads, tokens, width) on a GPU, masks and dropout that the
+    that require a gradient, tensors of less than four dimensions or not on a GPU, masks and dropout that the
     implementation does not support, transforms of torch.func, forward-mode differentiation, torch.jit.trace. Within
     torch.compile, `kernels.attention` is used and nothing is counted; a named implementation leaves such calls to
     PyTorch. There are no second derivatives: they raise a RuntimeError. Raises KeyError for an unknown implementation.
@@ -156,6 +156,9 @@ def _first(known: Any, options: Any, tensors: Any) -> torch.Tensor:
     opened, compiling = _OPEN[-1:], torch.compiler.is_compiling()
     if not opened or (compiling and opened[0].implementation):
         return attend(*tensors)
+    # Windows of images: of more than four dimensions PyTorch keeps all scores, as its math backend does.
+    if tensors[0].dim() > 4 and len(tensors) == 3 and all(x.shape[:-3] == tensors[0].shape[:-3] for x in tensors):
+        return _replaced(*(x.flatten(0, -4) for x in tensors), **given).unflatten(0, tensors[0].shape[:-3])
     mode = None if compiling else _reason_against_mode()
     reason = mode or _reason_against_tensors(*tensors, causal=is_causal, grouped=enable_gqa)
     if reason is None:
@@ -211,7 +214,7 @@ def _reason_against_tensors(
         return "no elements"
     if causal and q.shape[2] > k.shape[2]:
         return "a causal mask over more queries than keys"
-    return "heads that are broadcast" if k.shape[1] != q.shape[1] and not grouped else None
+    return None if grouped or k.shape[1] in (1, q.shape[1]) else "heads that are broadcast"
 
 
 def _bound(

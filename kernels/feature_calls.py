@@ -21,7 +21,6 @@ from .features import BlockMask, Features, SequenceBounds, Window
 from .operators import differentiable, operator
 from .registry import UnsupportedCase
 
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
 _NO_FEATURES = Features()
 _uncompiled: Any = None  # `by_kernels`, once a compiled program has called it for more than out
 _SHORT_WINDOW = 128  # keys, with sinks at head_dim 64: triton_fa2's forward takes 0.74 of gluon_hopper's time (H200)
@@ -77,7 +76,7 @@ def attention_with(
     exact = k.shape[2] == 1 and plans.wants_gradients(q, k, v)  # then gradients of the only key are 0
     if takes(q, k, v, found.asked) and learns_by_kernels(found, q, k, v) and not exact:
         return by_kernels(q, k, v, found, options, None, wanted)
-    masks = _named(options)
+    masks = routes.by_name(*options)
     if wanted.return_lse or wanted.return_max_logits:
         largest = None
         if wanted.return_max_logits:
@@ -231,13 +230,13 @@ def attention_of_rows(
     if decided and decided.implementation:
         try:
             attend = registry.get(decided.implementation).attention
-            return _as_rows(attend(*packed, features=found, bounds=bounds, **_named(options)))
+            return _as_rows(attend(*packed, features=found, bounds=bounds, **routes.by_name(*options)))
         except (UnsupportedCase, ImportError) as reason:
             routes.give_up(decided.implementation, reason)
     if ours:
         return _as_rows(by_kernels(*packed, found, options, bounds, wanted))
     plans.check_inputs("attention_varlen", *packed, dispatch.DTYPES, math.inf, any_width=True)
-    return _as_rows(wanted.of(*features.attention_of_sequences(*packed, found, bounds, **_named(options))))
+    return _as_rows(wanted.of(*features.attention_of_sequences(*packed, found, bounds, **routes.by_name(*options))))
 
 
 def _read(
@@ -254,10 +253,6 @@ def _read(
     return found, (causal, window_size, q.shape[-1] ** -0.5 if masks[2] is None else float(masks[2]))
 
 
-def _named(options: tuple[bool, Any, float]) -> dict[str, Any]:
-    return dict(zip(("causal", "window_size", "softmax_scale"), options, strict=True))
-
-
 def _as_rows(result: Any) -> Any:
     """Return out, or out and lse, of a batch of 1 as rows: (total_q, num_heads, head_dim_v), (num_heads, total_q)."""
     if isinstance(result, tuple):
@@ -272,7 +267,7 @@ def _is_eager(*tensors: torch.Tensor) -> bool:
 
 def _runs_now(*tensors: torch.Tensor) -> bool:
     """Return whether a call is no part of a program that is traced, and has plain tensors."""
-    return not torch.compiler.is_compiling() and all(type(x) in _PLAIN for x in tensors)
+    return not torch.compiler.is_compiling() and all(type(x) in dispatch.PLAIN for x in tensors)
 
 
 def _check_pages(k: torch.Tensor, v: torch.Tensor, block_table: torch.Tensor, longest: int, sequences: int) -> None:
@@ -381,7 +376,7 @@ def by_kernels(
         return _uncompiled(q, k, v, found, options, bounds, wanted)
     check_shapes(q, k, v)
     found = found.seeded(q.device)
-    if out_alone and (torch.compiler.is_compiling() or not all(type(x) in _PLAIN for x in (q, k, v))):
+    if out_alone and (torch.compiler.is_compiling() or not all(type(x) in dispatch.PLAIN for x in (q, k, v))):
         learned = torch.is_grad_enabled() and found.sinks is not None and found.sinks.requires_grad
         op = trained_op if learned or plans.wants_gradients(q, k, v) else forward_op
         return op(q, k, v, *_described(found, bounds, options))[0]

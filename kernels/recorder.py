@@ -185,9 +185,9 @@ def _of_sdpa(
     is_causal: bool = False,
     **_: Any,
 ) -> Problem | str:
-    if query.is_nested or not query.dim() == key.dim() == value.dim() in (3, 4):
-        return "calls with nested tensors or tensors of other than three or four dimensions"
-    q, k, v = (x[None] if x.dim() == 3 else x for x in (query, key, value))
+    if query.is_nested or not query.dim() == key.dim() == value.dim() >= 3:
+        return "calls with nested tensors or tensors of less than three dimensions"
+    q, k, v = (x[None] if x.dim() == 3 else x.flatten(0, -4) for x in (query, key, value))
     if is_causal and q.shape[-2] > k.shape[-2]:
         return "calls with a causal mask over more queries than keys"
     if is_causal:  # PyTorch aligns the mask with the first key: later keys are not seen

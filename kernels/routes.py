@@ -238,7 +238,7 @@ def _defined(options: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) ->
     """Return the definition, by which dq and dk of a single key are exactly 0, where kernels leave roundings."""
     from . import features
 
-    return partial(features.attention, features=features.Features(), **_by_name(*options))
+    return partial(features.attention, features=features.Features(), **by_name(*options))
 
 
 def _by_tables(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> Route | _DecodingRoute | None:
@@ -257,11 +257,12 @@ def _named(implementation: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tenso
         return None
     if implementation == _PYTORCH:
         return partial(_sdpa, options, "auto")
-    attend = partial(registry.get(implementation).attention, **_by_name(*options))
+    attend = partial(registry.get(implementation).attention, **by_name(*options))
     return lambda *tensors: attend
 
 
-def _by_name(causal: bool, window_size: int, softmax_scale: float | None) -> dict[str, Any]:
+def by_name(causal: bool, window_size: Window, softmax_scale: float | None) -> dict[str, Any]:
+    """Return masks as keyword arguments of an attention."""
     return {"causal": bool(causal), "window_size": window_size, "softmax_scale": softmax_scale}
 
 
@@ -483,7 +484,7 @@ def without_ours(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: An
 def _sdpa(options: tuple[Any, ...], variant: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Attend:
     from .attention import torch_sdpa
 
-    return torch_sdpa.bound(q, k, **_by_name(*options), variant=variant)
+    return torch_sdpa.bound(q, k, **by_name(*options), variant=variant)
 
 
 def _variant(q: torch.Tensor, k: torch.Tensor, causal: bool, window_size: int) -> str:

@@ -17,9 +17,9 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, partial, wraps
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -33,34 +33,20 @@ from .registry import Attention, UnsupportedCase
 
 FRONT_DOOR = "attnbench"
 NEEDS = "kernels.transformers needs transformers: pip install 'transformers>=5.17,<6'."
-# Arguments of transformers' modules that are refused, and what they ask for.
-_REFUSED = {
-    "cache": "a paged cache",
-    "output_attentions": "the probabilities as a result (output_attentions)",
-    "sinks": "sinks of tokens (sinks; those of heads come as s_aux)",
-    "block_indices": "blocks of keys chosen for each query (block_indices)",
-    "head_mask": "a mask of heads (head_mask)",
-}
+_DATA = tomllib.loads(Path(__file__).with_name("transformers.toml").read_text())
+_REFUSED: dict[str, str] = _DATA["refused"]
+_FAMILIES = {name: frozenset(families.split()) for name, families in _DATA["families"].items()}
 _FEATURES = {"softcap": "softcap", "s_aux": "sinks"}  # argument of a module -> our name
 _ASKED = frozenset(("indices", "position_bias", "cu_seq_lens_q", *_REFUSED, *_FEATURES))  # others are of no interest
+_KEPT = "transformers takes no attention of others for the models of {}."
 _BACKENDS = ("_supports_sdpa", "_supports_flash_attn", "_supports_flex_attn")  # declared by a model of transformers
-_FAMILIES: dict[str, frozenset[str]] = {  # sets of families of transformers.models
-    name: frozenset(families.split())
-    for name, families in tomllib.loads(Path(__file__).with_name("transformers.toml").read_text()).items()
-}
-
-
-class PaddingGroup(NamedTuple):
-    """Sequences of a batch whose real tokens have the same positions."""
-
-    rows: slice | list[int]  # rows of the batch
-    tokens: slice | torch.Tensor  # positions of the keys
-
-
+# Rows of a batch whose real tokens have the same positions, and those positions of the keys.
+PaddingGroup = tuple[slice | list[int], slice | torch.Tensor]
 # By mask, which all layers of a model share: groups of rows, bounds and biases by what they depend on; causality.
 _DERIVED: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 _CAUSAL: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 _CODES: dict[str, Any] = {}  # filled by `_known_codes`
+_registered: set[str] = set()
 _SEEN = plans.SeenCalls()  # calls without a mask
 _records, _tracing = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
 
@@ -77,16 +63,37 @@ def register(names: Iterable[str] | None = None) -> dict[str, str]:
     from transformers import AttentionInterface, AttentionMaskInterface
 
     _known_codes()  # an import that torch.compile traces ends its graph (torch 2.11 with transformers 5.17)
-    torch.compiler.assume_constant_result(_eager_alone.__wrapped__)  # not where it is defined: it loads torch._dynamo
-    chosen = list(registry.implementations()) if names is None else list(names)
-    attends = {FRONT_DOOR: partial(attend, dispatch.attention)}
-    attends |= {name: partial(attend, _checked(name)) for name in chosen if name != FRONT_DOOR}
+    torch.compiler.assume_constant_result(_has_its_own.__wrapped__)  # not where it is defined: it loads torch._dynamo
+    chosen = registry.implementations() if names is None else names
+    others = {name: partial(attend, _checked(name)) for name in chosen if name != FRONT_DOOR}
+    attends = {FRONT_DOOR: partial(attend, dispatch.attention), **others}
     flash = {name: name.replace("flash", "Flash") for name in attends}  # transformers takes "flash" for FlashAttention
     registered = {name: name if name == FRONT_DOOR else f"{FRONT_DOOR}:{flash[name]}" for name in attends}
     for name, function in attends.items():
         AttentionInterface.register(registered[name], function)
         AttentionMaskInterface.register(registered[name], describe_mask)
+    if not _registered:
+        _leave_their_own()
+    _registered.update(registered.values())
     return registered
+
+
+def _leave_their_own() -> None:
+    """Let models that keep an attention of their own have what transformers gives them by default, and say so once."""
+    from transformers import PreTrainedModel
+
+    choose: Any = PreTrainedModel.get_correct_attn_implementation
+
+    @wraps(choose)
+    def chosen(model: Any, requested_attention: str | None, *rest: Any, **more: Any) -> str:
+        if requested_attention not in _registered or not _has_its_own(type(model).__module__):
+            return choose(model, requested_attention, *rest, **more)
+        found = choose(model, None, *rest, **more)
+        tip = "; kernels.sdpa_replacement() reaches it." if found == "sdpa" else "."
+        choice.warn_once(f"{_KEPT.format(type(model).__module__)} They use {found!r}, not {requested_attention!r}{tip}")
+        return found
+
+    PreTrainedModel.get_correct_attn_implementation = chosen
 
 
 def attend(
@@ -123,7 +130,7 @@ def attend(
         elif seen := _SEEN.find(known, query, key, value):
             return seen.attend(query, key, value).transpose(1, 2).contiguous(), None
     named = {name: asked[name] for name in asked if name in _ASKED and asked[name] is not None}
-    _refuse(named, type(module))
+    _refuse(named)
     if query.shape[0] < key.shape[0]:  # learned queries, the same for all sequences
         query, known = query.expand(key.shape[0], -1, -1, -1), None
     if attention_mask is not None and not torch.compiler.is_compiling():
@@ -165,10 +172,12 @@ def describe_mask(
     The result is None where every token is real; (batch, keys) with True for real tokens where some are padding or a
     static cache is not full; (batch, keys) of integers for packed sequences, an id per document; and (batch, 1,
     q_length, kv_length) for any mask that is not causal, causal in a window, or full, for decoding into a static cache,
-    and for models that need it. Raises UnsupportedCase for a model that has only its own attention.
+    and for models that need it. Raises UnsupportedCase for a model that keeps its own.
     """
     config = options.get("config")
-    _refuse_model(type(config).__module__.replace(".configuration_", ".modeling_"))
+    file = type(config).__module__.replace(".configuration_", ".modeling_")
+    if _has_its_own(file):
+        raise UnsupportedCase(_KEPT.format(file))
     kind, documents = _kind(mask_function)
     unread = _unreadable(attention_mask, q_offset)
     if kind == "near" and (q_length != kv_length or unread or not (attention_mask is None or attention_mask.all())):
@@ -288,25 +297,18 @@ def _needs_tensor(config: Any, kind: str | None, documents: torch.Tensor | None,
     return bool(encodes) or family in _FAMILIES["decoders_say_full"]
 
 
-def _refuse(named: dict[str, Any], kind: type[nn.Module]) -> None:
-    """Raise UnsupportedCase if a module of this kind requests what is not supported."""
-    if found := [words for name, words in _REFUSED.items() if named.get(name, False) is not False] if named else []:
+def _refuse(named: dict[str, Any]) -> None:
+    """Raise UnsupportedCase if a module requests what is not supported."""
+    if found := [words for name, words in _REFUSED.items() if named.get(name, False) is not False]:
         raise UnsupportedCase(f"Attention of attnbench does not compute {' and '.join(found)}; use 'sdpa' or 'eager'.")
-    _refuse_model(kind.__module__)
-
-
-def _refuse_model(file: str) -> None:
-    """Raise UnsupportedCase for a Python module whose models declare no attention but their own eager one.
-
-    Their masks and arguments may differ from those of other models.
-    """
-    if _eager_alone(file):
-        raise UnsupportedCase(f"transformers declares no attention but 'eager' for the models of {file}.")
 
 
 @cache
-def _eager_alone(file: str) -> bool:
+def _has_its_own(file: str) -> bool:
+    """Return whether models of a module declare 'eager' alone, or choose among classes by the name of an attention."""
     defined = vars(sys.modules[file]).values() if file in sys.modules else ()
+    if any(isinstance(x, dict) and isinstance(x.get("eager"), type) for x in defined):
+        return True
     models = [x for x in defined if isinstance(x, type) and x.__module__ == file and hasattr(x, _BACKENDS[0])]
     return bool(models) and not any(getattr(x, each) for x in models for each in _BACKENDS)
 
@@ -445,9 +447,7 @@ def _biased(bias: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
 def _by_mask_tensor(call: _Call, mask: torch.Tensor) -> torch.Tensor:
     """Compute a call under a mask tensor that holds all masks; PyTorch computes one that requires a gradient."""
     if mask.requires_grad and (not call.is_dispatched or call.features):
-        raise UnsupportedCase(
-            f"A mask tensor that wants a gradient is computed under {FRONT_DOOR!r}, without features."
-        )
+        raise UnsupportedCase(f"A mask that wants a gradient is computed under {FRONT_DOOR!r}, without features.")
     if call.is_step() and mask.shape[2] == 1 and not mask.requires_grad:
         return call.step(mask)
     if mask.requires_grad or (mask.dtype in (torch.bool, call.q.dtype) and call.left_to_pytorch("mask")):
@@ -467,7 +467,7 @@ def _without_padding(call: _Call, real: torch.Tensor) -> torch.Tensor:
     several = unread or len(groups) > 1
     if several and call.is_step():
         return call.step(real[:, None, None], slice(-call.window_size, None) if call.causal else slice(None))
-    holes = any(not isinstance(each.tokens, slice) for each in groups)
+    holes = any(not isinstance(tokens, slice) for _, tokens in groups)
     compiling = torch.compiler.is_compiling()
     if (several or holes) and (compiling or not unread) and call.left_to_pytorch("mask"):
         key = call.q.shape[2], call.causal, call.q.dtype
@@ -525,10 +525,10 @@ def _find_groups(real: torch.Tensor) -> Iterator[PaddingGroup]:
         if count == end - start:
             spans.setdefault((start, end), []).append(row)
         elif count:
-            yield PaddingGroup(slice(row, row + 1), real[row].nonzero()[:, 0])
+            yield slice(row, row + 1), real[row].nonzero()[:, 0]
     for (start, end), rows in spans.items():
         together = rows[-1] - rows[0] + 1 == len(rows)
-        yield PaddingGroup(slice(rows[0], rows[-1] + 1) if together else rows, slice(start, end))
+        yield slice(rows[0], rows[-1] + 1) if together else rows, slice(start, end)
 
 
 def _checked(name: str) -> Callable[..., torch.Tensor]:

@@ -2,7 +2,8 @@
 
 The models are declared in steps.toml, or in a file of the user's own with the same fields. They get random weights, and
 a step is a forward, a forward and backward (without an optimizer, which would hide the difference), or a generation.
-Models of transformers use ours by `attn_implementation="attnbench"`, all others by `kernels.sdpa_replacement()`.
+Models of transformers use ours by `attn_implementation="attnbench"`; those that keep their own classes of attention, as
+Falcon, and all others by `kernels.sdpa_replacement()`.
 """
 
 import gc
@@ -92,8 +93,7 @@ def prove(models: list[Declared], device: str, *, compiled: bool) -> Iterator[St
             yield StepProof(model.name, note=": ".join(errors.describe(error)))
         torch.compiler.reset()
         gc.collect()
-        if device.startswith("cuda"):
-            torch.cuda.empty_cache()
+        torch.cuda.empty_cache()
 
 
 def as_line(proof: StepProof) -> str:
@@ -224,9 +224,10 @@ def _pairs(
 @contextmanager
 def _attention(model: Declared, module: nn.Module, side: str) -> Iterator[SdpaCalls | None]:
     """Let the model compute attention by PyTorch or by ours, and yield the counts of calls where they are counted."""
-    if model.library == "transformers":
+    if plugged := model.library == "transformers":
         module.set_attn_implementation("sdpa" if side == SDPA else FRONT_DOOR)  # type: ignore[operator]
-    with nullcontext() if side == SDPA or model.library == "transformers" else sdpa_replacement() as counts:
+        plugged = module.config._attn_implementation == FRONT_DOOR  # type: ignore[union-attr]
+    with nullcontext() if side == SDPA or plugged else sdpa_replacement() as counts:
         yield counts
 
 

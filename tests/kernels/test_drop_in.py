@@ -43,8 +43,10 @@ def test_a_served_call_has_the_out_and_the_gradients_of_pytorch(sizes: dict, opt
     expected = gradients(sdpa(*inputs, **options), inputs)
     with kernels.sdpa_replacement("torch_naive") as calls:
         found = gradients(sdpa(*inputs, **options), inputs)
-    assert (calls.served, calls.passed_on) == (1, {})
+        windowed = gradients(sdpa(*(x[:, None] for x in inputs), **options)[:, 0], inputs)
+    assert (calls.served, calls.passed_on) == (2, {})
     torch.testing.assert_close(found, expected, **CLOSE)
+    torch.testing.assert_close(windowed, expected, **CLOSE)
 
 
 @pytest.mark.parametrize(

@@ -60,8 +60,9 @@ def test_a_call_of_pytorchs_function_is_its_problem_replaced_or_not(sizes, optio
         sdpa(*inputs, **options)
         with kernels.sdpa_replacement():
             sdpa(*inputs, **options)
-    assert seen.calls == ({problem: 2} if problem else {})
-    assert sum(seen.unseen.values()) == (0 if problem else 2)
+            sdpa(*(x[:, None] for x in inputs), **options)
+    assert seen.calls == ({problem: 3} if problem else {})
+    assert sum(seen.unseen.values()) == (0 if problem else 3)
 
 
 def test_calls_of_the_library_count_once_with_direction_dtype_and_features() -> None:

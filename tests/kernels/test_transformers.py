@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import kernels
-from kernels import dispatch, features, plans, registry, routes
+from kernels import choice, dispatch, features, plans, registry, routes
 from kernels import transformers as ours
 from kernels.features import Features
 from kernels.registry import UnsupportedCase
@@ -17,6 +17,7 @@ from tests.cases import cases
 from tests.kernels.conftest import in_both_places
 
 transformers = pytest.importorskip("transformers", reason="the names are registered with transformers")
+masking = pytest.importorskip("transformers.masking_utils")
 
 VOCAB = 50  # as in SIZES
 SIZES = cases(__file__, "sizes")  # of tiny models
@@ -26,7 +27,9 @@ CONFIGS = {
     for family, (name, sizes, more) in cases(__file__, "configurations").items()
 }
 VISION = SIZES["vision"]
+BLOOM = transformers.BloomConfig(vocab_size=VOCAB, hidden_size=32, n_layer=1, n_head=4)
 CLOSE = {"rtol": 1e-4, "atol": 2e-5}  # float32, two layers: sums in another order
+attend = functools.partial(ours.attend, dispatch.attention, torch.nn.Module())
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -86,8 +89,7 @@ def test_logits_loss_and_gradients_are_those_of_eager(family: str, mask: str, de
         expected, found = own(**inputs).logits, changed(**inputs).logits
     torch.testing.assert_close(found[real.bool()], expected[real.bool()], **CLOSE)
     expected, found = trained(own, **inputs), trained(changed, **inputs)
-    for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, **CLOSE, msg=lambda text, name=name: f"{name}: {text}")
+    torch.testing.assert_close(found, expected, **CLOSE)
 
 
 @pytest.mark.parametrize(("family", "mask", "masks"), [("gpt2", "left", 2), ("gpt2", "holes", 2), ("llama", "left", 0)])
@@ -179,10 +181,22 @@ def test_what_is_not_computed_and_models_computed_eagerly_alone_are_refused_in_w
         asked = {name: torch.zeros(1, 4, 6, 1)}
         with pytest.raises(UnsupportedCase, match=words):
             ours.attend(kernels.attention, torch.nn.Module(), q, q, q, None, **asked)
-    config = transformers.BloomConfig(vocab_size=VOCAB, hidden_size=32, n_layer=1, n_head=4)
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=ours.FRONT_DOOR)
-    with pytest.raises(UnsupportedCase, match="no attention but 'eager' for the models of transformers.*bloom"):
+    model = transformers.AutoModelForCausalLM.from_config(BLOOM)
+    model.config._attn_implementation = ours.FRONT_DOOR  # which transformers does not check
+    with pytest.raises(UnsupportedCase, match="no attention of others for the models of transformers.*bloom"):
         model(tokens())
+
+
+def test_models_that_keep_an_attention_of_their_own_have_it_and_say_so_once(recwarn: pytest.WarningsRecorder) -> None:
+    choice.forget()
+    sam = transformers.SamVisionConfig(**VISION, image_size=32, patch_size=8, global_attn_indexes=[0], window_size=2)
+    for config, kind, own in 2 * (
+        (BLOOM, transformers.BloomModel, "eager"),
+        (sam, transformers.SamVisionModel, "sdpa"),
+    ):
+        assert kind._from_config(config, attn_implementation=ours.FRONT_DOOR).config._attn_implementation == own
+    said = [str(each.message).partition("They use ")[2] for each in recwarn if "They use" in str(each.message)]
+    assert [each.split()[0] for each in said] == ["'eager',", "'sdpa',"] and "sdpa_replacement() reaches it" in said[1]
 
 
 def test_keys_of_a_window_that_has_moved_on_have_their_own_places_in_a_longer_mask() -> None:
@@ -204,13 +218,10 @@ def test_a_mask_of_padding_knows_whether_it_is_causal_where_its_module_does_not(
 
 
 def test_a_model_that_asks_for_a_mask_tensor_gets_one_with_what_its_modules_are_not_told() -> None:
-    from transformers.masking_utils import bidirectional_mask_function as full
-
-    asked = {"mask_function": full, "allow_is_bidirectional_skip": False}
+    asked = {"mask_function": masking.bidirectional_mask_function, "allow_is_bidirectional_skip": False}
     assert ours.describe_mask(2, 3, 4, **asked, attention_mask=torch.ones(2, 4).bool()).shape == (2, 1, 3, 4)
     assert ours.describe_mask(2, 3, 4, **asked | {"allow_is_bidirectional_skip": True}) is None
-    from transformers.masking_utils import causal_mask_function as causal
-
+    causal = masking.causal_mask_function
     models = (transformers.PegasusXModel, transformers.LlamaModel)  # the first one's decoder says that it is not causal
     found = [ours.describe_mask(2, 3, 3, mask_function=causal, config=each.config_class()) for each in models]
     assert found[0].equal(torch.ones(3, 3, dtype=torch.bool).tril().expand(2, 1, 3, 3))
@@ -236,13 +247,13 @@ def test_keys_that_a_query_has_not_chosen_are_not_seen(form: str) -> None:
     masks = {"boolean": seen, "additive": torch.zeros(seen.shape).masked_fill(~seen, -torch.inf), "padding": None}
     chosen = torch.zeros(1, 1, 5, 7, dtype=torch.bool).scatter(-1, indices[:, None].long(), True)
     expected = features.attention(q, k, k, Features(mask=seen & chosen)).transpose(1, 2)
-    found, _ = ours.attend(dispatch.attention, torch.nn.Module(), q, k, k, masks[form], indices=indices)
+    found, _ = attend(q, k, k, masks[form], indices=indices)
     torch.testing.assert_close(found, expected, **CLOSE)
 
 
 def test_learned_queries_are_those_of_every_sequence() -> None:
     q, k = torch.randn(1, 4, 3, 16), torch.randn(2, 4, 7, 16)
-    found, _ = ours.attend(dispatch.attention, torch.nn.Module(), q, k, k, None, is_causal=False)
+    found, _ = attend(q, k, k, None, is_causal=False)
     torch.testing.assert_close(found, torch.nn.functional.scaled_dot_product_attention(q, k, k).transpose(1, 2))
 
 
@@ -294,7 +305,7 @@ def test_a_bias_by_position_holds_all_masks_and_gets_its_gradient(window: int | 
     scores = (q @ k.mT * 0.25 + bias).masked_fill(~seen, -torch.inf)
     expected = (scores.softmax(-1) @ k).transpose(1, 2)
     asked = {"position_bias": bias, "sliding_window": window}
-    found, _ = ours.attend(dispatch.attention, torch.nn.Module(), q, k, k, real, **asked)
+    found, _ = attend(q, k, k, real, **asked)
     torch.testing.assert_close(found, expected, **CLOSE)
     of_bias = [torch.autograd.grad(out.square().sum(), bias)[0] for out in (found, expected)]
     torch.testing.assert_close(*of_bias, **CLOSE)
@@ -306,11 +317,10 @@ def test_dropout_drops_its_share_by_the_generator_and_is_left_to_pytorch_by_one_
     decide, decided = ours._by_mask, []
     monkeypatch.setattr(ours, "_by_mask", lambda *call: decided.append(1) or decide(*call))
     q, v = torch.zeros(1, 2, 64, 16), torch.ones(1, 2, 64, 16)
-    module = torch.nn.Module()
     torch.manual_seed(0)
-    first, other = (ours.attend(dispatch.attention, module, q, q, v, None, dropout=0.2)[0] for _ in range(2))
+    first, other = (attend(q, q, v, None, dropout=0.2)[0] for _ in range(2))
     torch.manual_seed(0)
-    assert ours.attend(dispatch.attention, module, q, q, v, None, dropout=0.2)[0].equal(first)
+    assert attend(q, q, v, None, dropout=0.2)[0].equal(first)
     assert len(decided) == (1 if left else 3)
     routes.forget()
     assert not first.equal(other)
@@ -318,38 +328,34 @@ def test_dropout_drops_its_share_by_the_generator_and_is_left_to_pytorch_by_one_
 
 
 def test_a_window_to_both_sides_needs_no_mask_where_modules_pass_it_and_nothing_is_padded() -> None:
-    from transformers.masking_utils import sliding_window_bidirectional_mask_function as near
-
     q, real, config = torch.randn(1, 2, 6, 16), torch.ones(1, 6, dtype=torch.bool), transformers.ModernBertConfig()
-    described = functools.partial(ours.describe_mask, 1, 6, 6, mask_function=near(2))
+    described = functools.partial(
+        ours.describe_mask, 1, 6, 6, mask_function=masking.sliding_window_bidirectional_mask_function(2)
+    )
     assert described(attention_mask=real, config=config) is None
     seen = described(config=CONFIGS["llama"])
     assert described(attention_mask=real.tril(4), config=config).equal(seen & real.tril(4))
     found, expected = (
-        ours.attend(dispatch.attention, torch.nn.Module(), q, q, q, mask, is_causal=False, **window)[0]
+        attend(q, q, q, mask, is_causal=False, **window)[0]
         for mask, window in ((None, {"sliding_window": 3}), (seen, {}))
     )
     torch.testing.assert_close(found, expected, **CLOSE)
 
 
 def test_a_mask_is_read_without_an_import_which_would_end_the_graph_of_a_compiled_program(monkeypatch) -> None:
-    from transformers.masking_utils import causal_mask_function
-
     ours.register([])
     monkeypatch.setitem(sys.modules, "transformers", None)
-    assert ours.describe_mask(2, 3, 3, mask_function=causal_mask_function) is None
+    assert ours.describe_mask(2, 3, 3, mask_function=masking.causal_mask_function) is None
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 def test_compiled_code_gets_a_mask_tensor_where_it_cannot_look_into_the_mask() -> None:
-    from transformers.masking_utils import causal_mask_function, sliding_window_causal_mask_function
-
-    window = sliding_window_causal_mask_function(3)
+    window = masking.sliding_window_causal_mask_function(3)
     assert ours.describe_mask(2, 6, 6, mask_function=window) is None
     compiled = torch.compile(lambda kind: ours.describe_mask(2, 6, 6, mask_function=kind), backend="eager")
     found = compiled(window)
     assert found[0, 0, 5].tolist() == [False, False, False, True, True, True]
-    assert compiled(causal_mask_function) is None
+    assert compiled(masking.causal_mask_function) is None
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
@@ -358,8 +364,7 @@ def test_compiled_code_gets_a_mask_tensor_where_it_cannot_look_into_the_mask() -
 def test_compiled_code_leaves_to_pytorch_what_the_host_decides(heads, kv_heads, left, mask, in_program) -> None:
     x = torch.zeros(1, 1, 1, 64, dtype=torch.bfloat16)
     q, k = (x.expand(64, count, 196, 64) for count in (heads, kv_heads))
-    call = functools.partial(ours.attend, dispatch.attention, torch.nn.Module(), is_causal=False)
-    found = in_program(lambda q, k, mask: call(q, k, k, mask)[0], q, k, mask)
+    found = in_program(lambda q, k, mask: attend(q, k, k, mask, is_causal=False)[0], q, k, mask)
     assert found == ["scaled_dot_product_attention" if left else "attention_with_features"]
 
 
@@ -369,10 +374,7 @@ def test_triton_kernels_train_a_model_of_shared_key_heads(names: dict[str, str],
     model.model.layers = model.model.layers[:1]
     own, changed = both(model, names["triton_fa2"])
     inputs = {"input_ids": tokens(6, batch=1).to(device)}
-    for (name, found), expected in zip(
-        trained(changed, **inputs).items(), trained(own, **inputs).values(), strict=True
-    ):
-        torch.testing.assert_close(found, expected, **CLOSE, msg=lambda text, name=name: f"{name}: {text}")
+    torch.testing.assert_close(trained(changed, **inputs), trained(own, **inputs), **CLOSE)
 
 
 @pytest.mark.gpu
@@ -385,8 +387,7 @@ def test_compiled_models_on_the_gpu_train_with_padding(family: str) -> None:
     found = trained(changed, **inputs)
     changed.forward = torch.compile(changed.forward, backend="aot_eager")
     for results in (found, trained(changed, **inputs)):
-        for name, value in expected.items():
-            torch.testing.assert_close(results[name], value, **CLOSE, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(results, expected, **CLOSE)
 
 
 @pytest.mark.gpu
@@ -394,10 +395,9 @@ def test_compiled_models_on_the_gpu_train_with_padding(family: str) -> None:
 def test_a_captured_graph_reads_the_padding_at_each_replay(causal: bool) -> None:
     q, k, v = (torch.randn(3, heads, 40, 64, device="cuda", dtype=torch.float16) for heads in (4, 2, 2))
     real = torch.ones(3, 40, dtype=torch.bool, device="cuda")
-    module = torch.nn.Module()
 
     def call() -> torch.Tensor:
-        return ours.attend(dispatch.attention, module, q, k, v, real, is_causal=causal, softcap=5.0)[0]
+        return attend(q, k, v, real, is_causal=causal, softcap=5.0)[0]
 
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
     real[1, 30:] = real[2, :7] = False
@@ -406,11 +406,10 @@ def test_a_captured_graph_reads_the_padding_at_each_replay(causal: bool) -> None
         out = call()
     real[0, :9] = real[1, 20:] = real[2, 11] = False
     graph.replay()
-    fresh = ours.attend(dispatch.attention, module, q, k, v, real.clone(), is_causal=causal, softcap=5.0)[0]
+    fresh = attend(q, k, v, real.clone(), is_causal=causal, softcap=5.0)[0]
     torch.testing.assert_close(out, fresh)
-    exact = features.attention(
-        *(x.double() for x in (q, k, v)), Features(softcap=5.0, mask=real[:, None, None, :]), causal=causal
-    ).transpose(1, 2)
+    wide, asked = (x.double() for x in (q, k, v)), Features(softcap=5.0, mask=real[:, None, None, :])
+    exact = features.attention(*wide, asked, causal=causal).transpose(1, 2)
     seen = real if causal else torch.ones_like(real)
     torch.testing.assert_close(out[seen].double(), exact[seen], rtol=2e-3, atol=2e-3)
 
@@ -431,18 +430,15 @@ def test_dropout_on_the_gpu_follows_the_generator_and_recomputes_what_it_kept() 
     first, again, other = seeded(1), seeded(1), seeded(2)
     assert first["loss"].equal(again["loss"]) and not first["loss"].equal(other["loss"])
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    for name, value in seeded(1).items():
-        torch.testing.assert_close(value, first[name], **CLOSE, msg=lambda text, name=name: f"{name}: {text}")
+    torch.testing.assert_close(seeded(1), first, **CLOSE)
 
 
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 def test_our_implementations_attend_on_the_gpu_or_say_why(names: dict[str, str]) -> None:
     own_names = [name for name, each in registry.implementations().items() if each.family == "own"]
-    model = transformers.AutoModelForCausalLM.from_config(
-        transformers.LlamaConfig(**SIZES["tiny"] | {"hidden_size": 256}, **NO_TOKENS)
-    )
-    own, changed = both(model.to("cuda", torch.bfloat16).eval())
+    config = transformers.LlamaConfig(**SIZES["tiny"] | {"hidden_size": 256}, **NO_TOKENS)
+    own, changed = both(transformers.AutoModelForCausalLM.from_config(config).to("cuda", torch.bfloat16).eval())
     ids, attended = tokens().cuda(), []
     with torch.no_grad():
         expected = own(ids).logits

@@ -234,15 +234,14 @@ library = "transformers"
 model = "LlamaForCausalLM"
 config = "LlamaConfig"
 training = true
-[tiny.settings]
-hidden_size = 32
-num_attention_heads = 2
-num_hidden_layers = 1
-intermediate_size = 32
-vocab_size = 64
-[tiny.inputs]
-input_ids = { shape = [2, 24], below = 64 }
-attention_mask = { shape = [2, 24], kept = 0.5 }
+settings = { hidden_size = 32, num_attention_heads = 2, num_hidden_layers = 1, intermediate_size = 32, vocab_size = 64 }
+inputs = { input_ids = { shape = [2, 24], below = 64 }, attention_mask = { shape = [2, 24], kept = 0.5 } }
+[sam]
+library = "transformers"
+model = "SamVisionModel"
+config = "SamVisionConfig"
+settings = { hidden_size = 8, num_hidden_layers = 1, num_attention_heads = 2, image_size = 32, patch_size = 8 }
+inputs = { pixel_values = [1, 3, 32, 32] }
 [none]
 library = "torch.nn"
 model = "Linear"
@@ -262,10 +261,11 @@ def test_whole_steps_of_a_declared_model_are_timed_with_both_attentions(tmp_path
     file = tmp_path / "models.toml"
     file.write_text(TINY)
     assert main(["prove", "--steps", str(file), "--device", "cpu", "--json"]) == 0
-    tiny, none, gone = map(json.loads, capsys.readouterr().out.splitlines())
+    tiny, sam, none, gone = map(json.loads, capsys.readouterr().out.splitlines())
     assert 0 < tiny["low"] <= tiny["ratio"] <= tiny["high"] and 0 < tiny["differs"] < 1e-4, tiny
     assert "times as far from float32 as SDPA's" in steps.as_line(steps.StepProof(**tiny))
     assert tiny["sdpa_ms"] > 0 and tiny["ours_ms"] > 0 and (none["note"], none["ratio"]) == (steps.NO_CALL, None)
+    assert "1 left to PyTorch" in sam["calls"], "models with classes of attention of their own call PyTorch's function"
     assert "no_such_library" in gone["note"] and gone["ratio"] is None
     assert main(["prove", "--steps", str(file), "--device", "cpu", "--only", "tiny,wide"]) == 2
     assert "has no wide" in capsys.readouterr().err
