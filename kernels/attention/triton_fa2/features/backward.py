@@ -13,7 +13,7 @@ from ..backward import query_ranges
 from ..forward import visible
 from ..panels import product_of_panels
 from ..tile_ops import load_logsumexp, probabilities
-from .forward import key_at, shown_span, span_of_documents, walk_of_keys
+from .forward import key_at, shown_span, span_of_documents, walk_of_keys, within
 from .scores import (
     add_to_panels,
     capped,
@@ -174,15 +174,17 @@ def features_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, sha
         prefix = tl.load(tensors.prefixes + batch)
         lo = tl.where(start_n < prefix, 0, lo)
         full_lo = tl.where(start_n + BLOCK_N <= prefix, 0, full_lo)
+    ends = lo, full_lo, full_hi, hi
     if tensors.documents is not None:
-        begin, end = span_of_documents(start_n, seqlen_k - 1, seqlen_k, batch, tensors, BLOCK_N)
+        begin, end, first, last = span_of_documents(start_n, seqlen_k - 1, seqlen_k, batch, tensors, BLOCK_N)
         shift = seqlen_k - seqlen_q
-        lo = tl.maximum(lo, tl.maximum(begin - shift, 0) // BLOCK_M * BLOCK_M)
-        hi = tl.minimum(hi, end - shift)
-    if CONFIG.spans:
-        begin, end, whole = shown_span(batch, tensors)
+        span = tl.maximum(begin - shift, 0), end - shift, tl.maximum(first - shift, 0), last - shift
+        ends = within(ends, span, BLOCK_M)
+    lo, full_lo, full_hi, hi = ends
+    if tensors.spans is not None:
+        begin, end, first, last = shown_span(batch, tensors)
         hi = tl.where((begin < start_n + BLOCK_N) & (end > start_n), hi, lo)
-        whole = whole & (begin <= start_n) & (end >= tl.minimum(start_n + BLOCK_N, seqlen_k))
+        whole = (first <= start_n) & (last >= tl.minimum(start_n + BLOCK_N, seqlen_k))
         full_lo = tl.where(whole, full_lo, lo)
         full_hi = tl.where(whole, full_hi, lo)
     first = 0
@@ -205,9 +207,10 @@ def features_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, sha
     dv_sum = zero_panels(BLOCK_N, CONFIG.values)
     walk, tiles, queries = (first, start_n, own), (k_tile, v_tile), (q, dout, lse_ptr, delta_ptr)
     ends = (lo, full_lo, full_hi, hi)
+    HAS_FIRST: tl.constexpr = CONFIG.has_right or tensors.documents is not None
     HAS_LAST: tl.constexpr = CONFIG.has_left or CONFIG.spans or CONFIG.one_loop
     for PART in tl.static_range(3):
-        if HAS_LAST if PART == 2 else not CONFIG.one_loop and (PART == 1 or CONFIG.has_right):
+        if HAS_LAST if PART == 2 else not CONFIG.one_loop and (PART == 1 or HAS_FIRST):
             sums, dv_sum = _dkdv_of_queries(
                 sums, dv_sum, ends[PART], ends[PART + 1], walk, tiles, queries, tensors, shape, CONFIG, PART != 1
             )
