@@ -29,7 +29,7 @@ from .backward import features_dkdv_kernel, features_dmask_kernel, features_dq_k
 from .forward import features_forward_kernel, spans_kernel
 
 Tensors = tuple[torch.Tensor, ...]
-SHORT_WINDOW = 512  # keys; not timed
+SHORT_WINDOW = 512  # keys; 84 were timed
 SHORT = 256  # keys of a short added mask; 256 and 512 were timed
 KEYS_AT_ONCE = 1024  # of a mask of keys, that a program reads at a time
 MASK_PROGRAMS = 528  # for the gradient of a mask, four for each multiprocessor of an H200; not timed
@@ -41,8 +41,8 @@ def tiles(kernel: str, q: torch.Tensor, v: torch.Tensor) -> tuple[Tile, ...]:
     """Return the tile to use of the table "features" and those to fall back to.
 
     On compute capability 9.0 a product of 64 rows wants 4 warps, which is one warpgroup. Elsewhere these spill.
-    "packed_dq" and such are for packed sequences without features, "keys_dq" and "additive_dq" for masks alone,
-    "short_additive_dq" for those of up to SHORT keys.
+    "packed_dq" and such are for packed sequences without features, "window_dq" for windows below SHORT_WINDOW,
+    "keys_dq" and "additive_dq" for masks alone, "short_additive_dq" for those of up to SHORT keys.
     """
     chip = machine_of(q.device).family if q.device.type == "cuda" else "sm_86"
     width = max(q.shape[3], v.shape[3])
@@ -189,8 +189,9 @@ class FeatureCall:
         plain = self.bounds is not None and not asked and self.table is None
         plain = plain and q.dtype.itemsize == 2 and q.shape[3] == v.shape[3] <= 128  # as was timed
         found = tiles(f"packed_{walk}" if plain else "dq" if walk == "dmask" else walk, *q_and_v)
-        if asked == ("mask",) and not invariant.wanted():
-            kind = "keys" if config.spans else config.mask if config.scale_last else ""
+        windowed = config.one_loop and set(asked) <= {"sinks"} and self.bounds is None  # a short one
+        if (windowed or asked == ("mask",)) and not invariant.wanted():
+            kind = "window" if windowed else "keys" if config.spans else config.mask if config.scale_last else ""
             short = tiles(f"short_{kind}_{walk}", *q_and_v) if shape.seqlen_k <= SHORT else ()
             return *short, *tiles(f"{kind}_{walk}", *q_and_v), *found
         if walk == "forward" and self.features.dropout_p and len(asked) > 2:

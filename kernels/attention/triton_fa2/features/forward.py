@@ -164,7 +164,7 @@ def _fold(state, lo, hi, walk, q_tile, k, v, tensors, shape, CONFIG: tl.constexp
     first, start_m, own = walk
     rows = start_m + tl.arange(0, CONFIG.block_m)
     head_k = own[1] // shape.group
-    if CONFIG.mask == "" or CONFIG.one_loop or lo < hi:  # see walk_of_keys
+    if (CONFIG.mask == "" and not CONFIG.spans) or CONFIG.one_loop or lo < hi:  # see walk_of_keys
         for at in tl.range(lo, hi, BLOCK_N):
             start = key_at(at, first, tensors, CONFIG)
             keys = start + tl.arange(0, BLOCK_N)
