@@ -66,7 +66,7 @@ def cases(times: int = 1, head_dim: int = 16, lengths: tuple[int, int] = (17, 20
     rows, sinks = tuple(map(sum, packed)), torch.tensor([0.5, -torch.inf])  # the second head has no sink
     listed = numbers(2, 2, -(-4 * q // 64), -(-7 * k // 64)) > 0
     listed[0, 1, 0] = listed[:, 0, :, 1] = False  # queries without a key, and keys without a query
-    of_blocks, of_all, of_documents = block_mask(listed[:, :1]), block_mask(listed[:1]), blocks(1, k, 7 * times)
+    of_blocks, of_all = block_mask(listed[:, :1]), block_mask(listed[:1])
     several = {"softcap": 2.0, "sinks": numbers(2), "alibi_slopes": of_heads, "dropout_p": 0.2}
     kept, bent = {"dropout_p": 0.3, "dropout_seed": (7 << 32) + 5}, several | {"dropout_p": 0.0}
     return {
@@ -83,7 +83,7 @@ def cases(times: int = 1, head_dim: int = 16, lengths: tuple[int, int] = (17, 20
         "additive mask": FeatureCase("mask", (2, 2, 2, q, k, d, d), asked={"mask": added}),
         "learned mask": FeatureCase("mask_gradient", (2, 2, 2, q, k, d, d), asked={"mask": numbers(1, 2, q, k)}),
         "prefixes": FeatureCase("prefix_lengths", (3, 1, 1, k, k, d, d), True, asked={"prefix_lengths": prefixes}),
-        "documents": FeatureCase("document_ids", (1, 2, 1, q, k, d, d), True, asked={"document_ids": of_documents}),
+        "documents": FeatureCase("document_ids", (1, 2, 1, q, k, d, d), True, asked={"document_ids": blocks(1, k, 7)}),
         "blocks": FeatureCase("block_mask", (2, 1, 1, 4 * q, 7 * k, d, d), asked={"block_mask": of_blocks}),
         "blocks, causal": FeatureCase("block_mask", (2, 2, 1, 4 * q, 7 * k, d, d), True, asked={"block_mask": of_all}),
         "dropout": FeatureCase("dropout", (2, 2, 1, q, k, d, d), True, asked=kept),

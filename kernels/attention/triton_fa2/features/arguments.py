@@ -59,7 +59,7 @@ class FeatureConfig(Columns):
     one_loop: bool  # whether all blocks of a walk are masked
     grouped: bool  # whether query heads share key heads
     page_size: int = 0  # keys of a page; 0: keys lie in a row
-    spans: bool = False  # whether documents or a boolean mask of keys alone leave out blocks before and after others
+    spans: bool = False  # whether a boolean mask is that of keys alone, so that blocks before and after are left out
     whole: bool = False  # whether tiles end with the rows and keys of all sequences, so that no load takes a mask
     tail: bool = True  # whether the last blocks of a walk over keys take a mask
     together: int = 1  # batches whose dq a program computes, with the same tiles of an added mask

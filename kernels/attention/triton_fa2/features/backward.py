@@ -13,7 +13,7 @@ from ..backward import query_ranges
 from ..forward import visible
 from ..panels import product_of_panels
 from ..tile_ops import load_logsumexp, probabilities
-from .forward import key_at, shown_span, span_of_documents, walk_of_keys, within
+from .forward import key_at, shown_span, span_of_documents, walk_of_keys
 from .scores import (
     add_to_panels,
     capped,
@@ -43,7 +43,7 @@ def _dq_of_keys(sums, lo, hi, walk, queries, k, v, tensors, shape, CONFIG: tl.co
     first, start_m, own = walk
     rows = start_m + tl.arange(0, CONFIG.block_m)
     head_k = own[1] // shape.group
-    if (CONFIG.mask == "" and not CONFIG.spans) or CONFIG.one_loop or lo < hi:  # see walk_of_keys
+    if CONFIG.mask == "" or CONFIG.one_loop or lo < hi:  # see walk_of_keys
         for at in tl.range(lo, hi, BLOCK_N):
             start = key_at(at, first, tensors, CONFIG)
             keys = start + tl.arange(0, BLOCK_N)
@@ -115,9 +115,9 @@ def _load_statistics(lse_ptrs, delta_ptrs, there, CONFIG: tl.constexpr):
     """Return lse, as load_logsumexp does, and delta of rows.
 
     Of a tensor with fewer elements than threads, each thread loads all that it needs: 32 copies of 4 bytes for 64 rows.
-    Of both, twice side by side, a thread loads one or two. Tiles of 128 keys have no registers for the detour.
+    Of both, twice side by side, a thread loads one or two. Large tiles have no registers for the detour.
     """
-    if lse_ptrs.dtype.element_ty == tl.float64 or CONFIG.block_n > 64:
+    if lse_ptrs.dtype.element_ty == tl.float64 or CONFIG.block_n > 64 or CONFIG.head_dim > 128:
         lse = load_logsumexp(lse_ptrs, there)
         delta = tl.load(delta_ptrs, mask=there, other=0.0)
     else:
@@ -195,17 +195,15 @@ def features_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, sha
         prefix = tl.load(tensors.prefixes + batch)
         lo = tl.where(start_n < prefix, 0, lo)
         full_lo = tl.where(start_n + BLOCK_N <= prefix, 0, full_lo)
-    ends = lo, full_lo, full_hi, hi
     if tensors.documents is not None:
-        begin, end, first, last = span_of_documents(start_n, seqlen_k - 1, seqlen_k, batch, tensors, BLOCK_N)
+        begin, end = span_of_documents(start_n, seqlen_k - 1, seqlen_k, batch, tensors, BLOCK_N)
         shift = seqlen_k - seqlen_q
-        span = tl.maximum(begin - shift, 0), end - shift, tl.maximum(first - shift, 0), last - shift
-        ends = within(ends, span, BLOCK_M)
-    lo, full_lo, full_hi, hi = ends
-    if tensors.spans is not None:
-        begin, end, first, last = shown_span(batch, tensors)
+        lo = tl.maximum(lo, tl.maximum(begin - shift, 0) // BLOCK_M * BLOCK_M)
+        hi = tl.minimum(hi, end - shift)
+    if CONFIG.spans:
+        begin, end, whole = shown_span(batch, tensors)
         hi = tl.where((begin < start_n + BLOCK_N) & (end > start_n), hi, lo)
-        whole = (first <= start_n) & (last >= tl.minimum(start_n + BLOCK_N, seqlen_k))
+        whole = whole & (begin <= start_n) & (end >= tl.minimum(start_n + BLOCK_N, seqlen_k))
         full_lo = tl.where(whole, full_lo, lo)
         full_hi = tl.where(whole, full_hi, lo)
     first = 0
@@ -228,10 +226,9 @@ def features_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, sha
     dv_sum = zero_panels(BLOCK_N, CONFIG.values)
     walk, tiles, queries = (first, start_n, own), (k_tile, v_tile), (q, dout, lse_ptr, delta_ptr)
     ends = (lo, full_lo, full_hi, hi)
-    HAS_FIRST: tl.constexpr = CONFIG.has_right or tensors.documents is not None
     HAS_LAST: tl.constexpr = CONFIG.has_left or CONFIG.spans or CONFIG.one_loop
     for PART in tl.static_range(3):
-        if HAS_LAST if PART == 2 else not CONFIG.one_loop and (PART == 1 or HAS_FIRST):
+        if HAS_LAST if PART == 2 else not CONFIG.one_loop and (PART == 1 or CONFIG.has_right):
             sums, dv_sum = _dkdv_of_queries(
                 sums, dv_sum, ends[PART], ends[PART + 1], walk, tiles, queries, tensors, shape, CONFIG, PART != 1
             )

@@ -189,7 +189,7 @@ class FeatureCall:
         found = tiles("dq" if walk == "dmask" else walk, *q_and_v)
         plain = self.bounds is not None and not asked and self.table is None
         plain = plain and q.dtype.itemsize == 2 and q.shape[3] == v.shape[3] <= 128  # as was timed
-        windowed = config.one_loop and set(asked) <= {"sinks"} and self.bounds is None  # a short one
+        windowed = config.one_loop and not asked and self.bounds is None  # a short one
         kind = "packed" if plain else ""
         if (windowed or asked == ("mask",)) and not invariant.wanted():
             kind = "window" if windowed else "keys" if config.spans else config.mask if config.scale_last else ""
@@ -278,8 +278,7 @@ class FeatureCall:
         if q.dtype == torch.bfloat16 and not INTERPRETED:
             tanh = "hardware"
         short = self.window_size and sum(reach(self.causal, self.window_size, SHORT_WINDOW)) < SHORT_WINDOW
-        documents = asked.document_ids is not None
-        some_seen = blocked is not None and (self.causal or self.window_size or documents or v.shape[2] % blocks)
+        some_seen = blocked is not None and (self.causal or self.window_size or v.shape[2] % blocks)
         (first, second), (first_v, second_v) = panels(q.shape[3]), panels(v.shape[3])
         return FeatureConfig(
             block_m=0,
@@ -294,9 +293,11 @@ class FeatureCall:
             softcap=tanh if asked.softcap else "",
             mask=kind,
             scale_last=q.dtype.itemsize == 2 and self.scale > 0 and asked.alibi_slopes is None,
-            one_loop=bool((kind == "boolean" and not self._is_of_keys) or short or some_seen),
+            one_loop=bool(
+                asked.document_ids is not None or (kind == "boolean" and not self._is_of_keys) or short or some_seen
+            ),
             grouped=q.shape[1] != v.shape[1],
-            spans=documents or self._is_of_keys,
+            spans=self._is_of_keys,
             precision=self.precision,
             page_size=v.shape[2] if self.table is not None else 0,
             blocks=blocks,

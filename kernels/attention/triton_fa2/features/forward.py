@@ -32,10 +32,9 @@ AT_ONCE = tl.constexpr(256)  # blocks of ids that a program compares at a time
 
 @triton.jit
 def span_of_documents(first, last, seqlen, batch, tensors, TILE: tl.constexpr):
-    """Return from where to where keys may be of a document of the keys at `first` .. `last`, in blocks of 64 keys.
+    """Return from where to where, in tiles, keys may be of a document of the keys at `first` .. `last`.
 
-    And from where to where all keys are of their only document. Ids need no order: a block may count whose least and
-    largest id enclose one of the tile.
+    Ids need no order: a block of 64 keys counts whose least and largest id enclose one of the tile.
     """
     ids = tensors.documents + batch * seqlen
     own = tl.load(ids + tl.minimum(first + tl.arange(0, TILE), last))
@@ -44,9 +43,6 @@ def span_of_documents(first, last, seqlen, batch, tensors, TILE: tl.constexpr):
     blocks = tl.cdiv(seqlen, 64)
     begin = blocks
     end = 0
-    first_same = blocks
-    last_same = 0
-    count = 0
     for start in tl.range(0, blocks, AT_ONCE):
         block = start + tl.arange(0, AT_ONCE)
         at = batch * blocks + block
@@ -55,12 +51,7 @@ def span_of_documents(first, last, seqlen, batch, tensors, TILE: tl.constexpr):
         met = (block < blocks) & (lows <= high) & (highs >= low)
         begin = tl.minimum(begin, tl.min(tl.where(met, block, blocks), 0))
         end = tl.maximum(end, tl.max(tl.where(met, block + 1, 0), 0))
-        same = (block < blocks) & (lows == high) & (highs == low)
-        first_same = tl.minimum(first_same, tl.min(tl.where(same, block, blocks), 0))
-        last_same = tl.maximum(last_same, tl.max(tl.where(same, block + 1, 0), 0))
-        count += tl.sum(same.to(tl.int32), 0)
-    last_same = tl.where(count == last_same - first_same, last_same, 0)
-    return begin * 64, end * 64, first_same * 64, last_same * 64
+    return begin * 64, end * 64
 
 
 @triton.jit
@@ -86,23 +77,9 @@ def spans_kernel(mask, spans, mask_b, mask_n, seqlen_k, AT_ONCE: tl.constexpr):
 
 @triton.jit
 def shown_span(batch, tensors):
-    """Return from where to where the mask of a batch shows keys, and shows all, as `spans_kernel` stored."""
+    """Return what `spans_kernel` stored for the mask of a batch."""
     span = tensors.spans + batch * tensors.spans_b
-    begin = tl.load(span)
-    end = tl.load(span + 1)
-    return begin, end, begin, tl.where(tl.load(span + 2) != 0, end, begin)
-
-
-@triton.jit
-def within(ends, span, BLOCK: tl.constexpr):
-    """Return the bounds of a walk where begin .. end of a span may be seen, and all of first .. last is."""
-    lo, full_lo, full_hi, hi = ends
-    begin, end, first, last = span
-    lo = tl.maximum(lo, begin // BLOCK * BLOCK)
-    hi = tl.minimum(hi, end)
-    full_lo = tl.minimum(tl.maximum(full_lo, tl.cdiv(first, BLOCK) * BLOCK), tl.maximum(hi, lo))
-    full_hi = tl.maximum(tl.minimum(full_hi, last // BLOCK * BLOCK), full_lo)
-    return lo, full_lo, full_hi, hi
+    return tl.load(span), tl.load(span + 1), tl.load(span + 2) != 0
 
 
 @triton.jit
@@ -124,12 +101,18 @@ def walk_of_keys(start_m, own, tensors, shape, CONFIG: tl.constexpr):
         prefix = tl.minimum(tl.load(tensors.prefixes + batch), seqlen_k).to(tl.int32)
         hi = tl.maximum(hi, prefix)
         full_hi = tl.maximum(full_hi, prefix // BLOCK_N * BLOCK_N)
-    ends = lo, full_lo, full_hi, hi
     if tensors.documents is not None:
-        ends = within(ends, span_of_documents(position, last, seqlen_k, batch, tensors, CONFIG.block_m), BLOCK_N)
-    if tensors.spans is not None:
-        ends = within(ends, shown_span(batch, tensors), BLOCK_N)
-    lo, full_lo, full_hi, hi = ends
+        begin, end = span_of_documents(position, last, seqlen_k, batch, tensors, CONFIG.block_m)
+        lo = tl.maximum(lo, begin // BLOCK_N * BLOCK_N)
+        hi = tl.minimum(hi, end)
+    if CONFIG.spans:
+        begin, end, whole = shown_span(batch, tensors)
+        lo = tl.maximum(lo, begin // BLOCK_N * BLOCK_N)
+        hi = tl.minimum(hi, end)
+        full_lo = tl.minimum(tl.maximum(full_lo, tl.cdiv(begin, BLOCK_N) * BLOCK_N), tl.maximum(hi, lo))
+        full_hi = tl.maximum(tl.minimum(full_hi, end // BLOCK_N * BLOCK_N), full_lo)
+        full_lo = tl.where(whole, full_lo, lo)
+        full_hi = tl.where(whole, full_hi, lo)
     first = 0
     if CONFIG.blocks > 0:
         line = (batch * tensors.blocks_b * shape.num_heads + head) * tl.cdiv(seqlen_q, CONFIG.blocks)
@@ -164,7 +147,7 @@ def _fold(state, lo, hi, walk, q_tile, k, v, tensors, shape, CONFIG: tl.constexp
     first, start_m, own = walk
     rows = start_m + tl.arange(0, CONFIG.block_m)
     head_k = own[1] // shape.group
-    if (CONFIG.mask == "" and not CONFIG.spans) or CONFIG.one_loop or lo < hi:  # see walk_of_keys
+    if CONFIG.mask == "" or CONFIG.one_loop or lo < hi:  # see walk_of_keys
         for at in tl.range(lo, hi, BLOCK_N):
             start = key_at(at, first, tensors, CONFIG)
             keys = start + tl.arange(0, BLOCK_N)

@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 
 from ....plans import LOG2_E
+from ..forward import visible
 from ..panels import load_panels, store_panels
 
 _LOG2_E = tl.constexpr(LOG2_E)
@@ -177,19 +178,21 @@ def masked(scores, added, rows, keys, own, tensors, shape, CONFIG: tl.constexpr,
         scores = scores - slope * tl.abs(positions.to(tl.float32) - keys.to(tl.float32))
     seen = keys < seqlen_k
     if MASKED:
-        if CONFIG.has_right:  # as forward.visible, with one comparison fewer a score
+        if CONFIG.one_loop and CONFIG.has_right:  # a mask in all blocks: one comparison less
             if positions.shape[0] == 1:
                 seen = tl.where(seen, keys, FAR) <= positions + shape.right
             else:
                 seen = keys <= tl.minimum(positions + shape.right, seqlen_k - 1)
-        if CONFIG.has_left:
-            seen = seen & (keys >= positions - shape.left)
+            if CONFIG.has_left:
+                seen = seen & (keys >= positions - shape.left)
+        else:
+            seen = visible(positions, keys, seqlen_k, shape.left, shape.right, CONFIG.has_left, CONFIG.has_right)
         if tensors.prefixes is not None:
             seen = seen | (keys < tl.minimum(tl.load(tensors.prefixes + batch), seqlen_k))
         if tensors.documents is not None:
             ids = tensors.documents + batch * seqlen_k
-            of_rows = tl.load(ids + positions, mask=(rows < seqlen_q) | CONFIG.whole, other=0)
-            seen = seen & (of_rows == tl.load(ids + keys, mask=(keys < seqlen_k) | CONFIG.whole, other=0))
+            of_rows = tl.load(ids + positions, mask=rows < seqlen_q, other=0)
+            seen = seen & (of_rows == tl.load(ids + keys, mask=keys < seqlen_k, other=0))
     if CONFIG.mask == "boolean":
         seen = seen & (load_mask(rows, keys, own, tensors, CONFIG) != 0)
     elif CONFIG.mask != "" and added is not None:

@@ -38,13 +38,6 @@ WHOLE = cases(lengths=(128, 256) if CUDA else (32, 64))  # multiples of tiles
 OF_WHOLE = ["narrower values", "padding mask in a window", "learned mask", "prefixes", "documents", "blocks"]
 OURS = {case: CASES[case] for name, case in DECLARED if name == "triton_fa2"}
 OURS |= {f"{case}, whole tiles": WHOLE[case] for case in OF_WHOLE}
-LONG = {"in order": torch.arange(200) // 80, "that return": torch.arange(200) // 64 % 2}  # blocks of 64 are of one
-OURS |= {
-    f"documents {order}": FeatureCase(
-        "document_ids", (1, 1, 1, 150, 200, 16, 16), causal, 0, {"document_ids": ids[None]}
-    )
-    for (order, ids), causal in zip(LONG.items(), (True, False), strict=True)
-}
 
 
 @pytest.mark.parametrize("case", OURS.values(), ids=OURS)
