@@ -11,6 +11,7 @@ import math
 import os
 from collections.abc import Iterable
 from dataclasses import fields, replace
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -199,10 +200,10 @@ def _over_pages(
     q: torch.Tensor, pages: Any, bounds: SequenceBounds, block_table: torch.Tensor, asked: dict[str, Any], masks: Any
 ) -> Any:
     """Compute attention of packed queries to keys that a kernel reads through the table of their pages."""
-    from .attention.triton_fa2.features.call import FeatureCall, check_shapes
+    from .attention.triton_fa2.features.call import FeatureCall
 
     packed, k, v = q.transpose(0, 1)[None], *(x.transpose(1, 2) for x in pages)
-    check_shapes(packed, k[:1], v[:1])
+    plans.check_inputs("triton_fa2", packed, k[:1], v[:1], routes.DTYPES, any_width=True)
     wanted, asked = Wanted.taken_from(asked)
     found, options = _read(asked, q, (len(bounds.starts_q), q.shape[1], *bounds[4:6]), masks)
     ends = bounds.ends_k - bounds.starts_k
@@ -367,14 +368,14 @@ def by_kernels(
 
     A compiled program calls an operator for out alone, and breaks its graph for other results.
     """
-    from .attention.triton_fa2.features.call import FeatureCall, attend, check_shapes
+    from .attention.triton_fa2.features.call import FeatureCall, attend
 
     global _uncompiled
     out_alone = wanted == _PLAIN_RESULT and not isinstance(options[1], tuple)
     if torch.compiler.is_compiling() and not out_alone:
         _uncompiled = _uncompiled or torch.compiler.disable(by_kernels)  # not before: it loads torch._dynamo
         return _uncompiled(q, k, v, found, options, bounds, wanted)
-    check_shapes(q, k, v)
+    plans.check_inputs("triton_fa2", q, k, v, routes.DTYPES, any_width=True)
     found = found.seeded(q.device)
     if out_alone and (torch.compiler.is_compiling() or not all(type(x) in dispatch.PLAIN for x in (q, k, v))):
         learned = torch.is_grad_enabled() and found.sinks is not None and found.sinks.requires_grad
@@ -405,8 +406,11 @@ def _plan_without_features(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch
         return None
     if call.bounds is not None:
         return _on_hopper(call, q, k, v)
-    if isinstance(call.window_size, tuple) and not _runs_now(q, k, v):
-        return None
+    if isinstance(call.window_size, tuple):
+        narrow = q.dtype.itemsize == 2 and 32 < q.shape[3] <= 64  # then these kernels take 0.5 and 0.7 of the time
+        short = sum(features.reach(False, call.window_size, _SHORT_WINDOW)) < _SHORT_WINDOW
+        if (narrow and short) or not _runs_now(q, k, v):
+            return None
     return routes.plan_of(q, k, v, call.causal, call.window_size, call.scale)
 
 
@@ -442,20 +446,14 @@ def _on_hopper(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> 
     from .attention.gluon_hopper.packed import PackedCall
 
     plan = PackedCall(bounds, *masks)
-    return plan if names["backward"] == "gluon_hopper" else _ForwardOnHopper(plan, call)
+    if names["backward"] == "gluon_hopper":
+        return plan
+    own = {"output": plan.output, "forward": plan.forward, "backward": lambda *saved: call.backward(*saved)[:3]}
+    return _ForwardOnHopper(prepare=None, **own)
 
 
-class _ForwardOnHopper:
+class _ForwardOnHopper(SimpleNamespace):
     """Packed sequences whose forward gluon_hopper computes, and whose backward triton_fa2 does."""
-
-    prepare: plans.Prepare | None = None
-
-    def __init__(self, packed: Any, call: Any) -> None:
-        self.output, self.forward, self._call = packed.output, packed.forward, call
-
-    def backward(self, *saved: torch.Tensor) -> plans.Tensors:
-        """Return dq, dk and dv."""
-        return self._call.backward(*saved)[:3]
 
 
 # Tensors of both operators, without the sinks.

@@ -111,6 +111,27 @@ def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shap
 
 
 @triton.jit
+def _load_statistics(lse_ptrs, delta_ptrs, there, CONFIG: tl.constexpr):
+    """Return lse, as load_logsumexp does, and delta of rows.
+
+    Of a tensor with fewer elements than threads, each thread loads all that it needs: 32 copies of 4 bytes for 64 rows.
+    Of both, twice side by side, a thread loads one or two. Large tiles have no registers for the detour.
+    """
+    if lse_ptrs.dtype.element_ty == tl.float64 or CONFIG.block_n > 64 or CONFIG.head_dim > 128:
+        lse = load_logsumexp(lse_ptrs, there)
+        delta = tl.load(delta_ptrs, mask=there, other=0.0)
+    else:
+        pointers = tl.where(tl.arange(0, 4)[None, :] % 2 == 0, lse_ptrs[:, None], delta_ptrs[:, None])
+        both = tl.load(pointers, mask=there[:, None], other=0.0)
+        lses, deltas = tl.split(tl.reshape(both, [both.shape[0], 2, 2]))
+        high, _ = tl.split(lses)
+        delta, _ = tl.split(deltas)
+        high = tl.where(there, high, float("inf"))
+        lse = high, high
+    return lse, delta
+
+
+@triton.jit
 def _dkdv_of_queries(sums, dv_sum, lo, hi, walk, tiles, queries, tensors, shape,
                      CONFIG: tl.constexpr, MASKED: tl.constexpr):  # fmt: skip
     """Add the contribution of rows lo .. hi of a group's heads to dk and dv; of listed blocks, their rows are counted.
@@ -142,14 +163,14 @@ def _dkdv_of_queries(sums, dv_sum, lo, hi, walk, tiles, queries, tensors, shape,
         added = load_mask(rows[None, :], keys[:, None], of_head, tensors, CONFIG) if CONFIG.mask == "additive" else 0.0
         scores = masked(scores, added, rows[None, :], keys[:, None], of_head, tensors, shape, CONFIG, MASKED)
         statistics = batch * shape.stats_b + head * shape.stats_h + first_q + rows
-        lse = load_logsumexp(lse_ptr + statistics, (rows < seqlen_q) | CONFIG.whole)
+        there = (rows < seqlen_q) | CONFIG.whole
+        lse, delta = _load_statistics(lse_ptr + statistics, delta_ptr + statistics, there, CONFIG)
         p = probabilities(scores, shape.factor, lse, True, 0, False, EXACT)
         dout_tile = load_tile(dout, batch, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, CONFIG.values, True)
         p_kept = kept(p, start, start_n, of_head, tensors, shape, CONFIG, True)
         dv_sum = add_to_panels(dv_sum, p_kept, dout_tile, CONFIG.values)
         dp = product_of_panels(v_tile, dout_tile, CONFIG.values)
         dp = kept(dp, start, start_n, of_head, tensors, shape, CONFIG, True)
-        delta = tl.load(delta_ptr + statistics, mask=(rows < seqlen_q) | CONFIG.whole, other=0.0)
         ds = p * (dp - delta[None, :])
         if CONFIG.softcap != "":
             ds = ds * (1.0 - bend * bend)

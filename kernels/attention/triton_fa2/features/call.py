@@ -29,7 +29,7 @@ from .backward import features_dkdv_kernel, features_dmask_kernel, features_dq_k
 from .forward import features_forward_kernel, spans_kernel
 
 Tensors = tuple[torch.Tensor, ...]
-SHORT_WINDOW = 512  # keys; not timed
+SHORT_WINDOW = 512  # keys; 84 were timed
 SHORT = 256  # keys of a short added mask; 256 and 512 were timed
 KEYS_AT_ONCE = 1024  # of a mask of keys, that a program reads at a time
 MASK_PROGRAMS = 528  # for the gradient of a mask, four for each multiprocessor of an H200; not timed
@@ -41,8 +41,8 @@ def tiles(kernel: str, q: torch.Tensor, v: torch.Tensor) -> tuple[Tile, ...]:
     """Return the tile to use of the table "features" and those to fall back to.
 
     On compute capability 9.0 a product of 64 rows wants 4 warps, which is one warpgroup. Elsewhere these spill.
-    "packed_dq" and such are for packed sequences without features, "keys_dq" and "additive_dq" for masks alone,
-    "short_additive_dq" for those of up to SHORT keys.
+    "packed_dq" and such are for packed sequences without features, "window_dq" for windows below SHORT_WINDOW,
+    "keys_dq" and "additive_dq" for masks alone, "short_additive_dq" for those of up to SHORT keys.
     """
     chip = machine_of(q.device).family if q.device.type == "cuda" else "sm_86"
     width = max(q.shape[3], v.shape[3])
@@ -186,16 +186,17 @@ class FeatureCall:
     def _tiles(self, walk: str, q_and_v: Tensors, shape: FeatureShape, config: FeatureConfig) -> tuple[Tile, ...]:
         """Return the tiles for a launch, the fastest first."""
         asked, (q, v) = self.features.asked, q_and_v
+        found = tiles("dq" if walk == "dmask" else walk, *q_and_v)
         plain = self.bounds is not None and not asked and self.table is None
         plain = plain and q.dtype.itemsize == 2 and q.shape[3] == v.shape[3] <= 128  # as was timed
-        found = tiles(f"packed_{walk}" if plain else "dq" if walk == "dmask" else walk, *q_and_v)
-        if asked == ("mask",) and not invariant.wanted():
-            kind = "keys" if config.spans else config.mask if config.scale_last else ""
-            short = tiles(f"short_{kind}_{walk}", *q_and_v) if shape.seqlen_k <= SHORT else ()
-            return *short, *tiles(f"{kind}_{walk}", *q_and_v), *found
+        windowed = config.one_loop and not asked and self.bounds is None  # a short one
+        kind = "packed" if plain else ""
+        if (windowed or asked == ("mask",)) and not invariant.wanted():
+            kind = "window" if windowed else "keys" if config.spans else config.mask if config.scale_last else ""
         if walk == "forward" and self.features.dropout_p and len(asked) > 2:
-            return found[1:] or found  # the first would spill the numbers of dropout next to other features
-        return found
+            found = found[1:] or found  # the first would spill the numbers of dropout next to other features
+        short = tiles(f"short_{kind}_{walk}", *q_and_v) if shape.seqlen_k <= SHORT else ()
+        return *short, *tiles(f"{kind}_{walk}", *q_and_v), *found
 
     def _in_tiles(self, config: FeatureConfig, shape: FeatureShape, tile: Tile) -> FeatureConfig:
         """Return the constants for a tile; calls of packed and invariant sequences have one form for all lengths."""
@@ -317,7 +318,7 @@ def attend_checked(
     do not belong together.
     """
     causal, window_size, scale, precision = options
-    check_shapes(q, k, v)
+    check_inputs("triton_fa2", q, k, v, DTYPES, any_width=True)
     features = features or Features()
     shape = (*q.shape[:3], k.shape[2])
     if bounds is not None:
@@ -331,11 +332,6 @@ def attend_checked(
     features = features.seeded(q.device)
     scale = q.shape[3] ** -0.5 if scale is None else float(scale)
     return attend(FeatureCall(features, bool(causal), window_size, scale, precision, bounds), q, k, v)
-
-
-def check_shapes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
-    """Raise UnsupportedCase if q, k and v, (batch, heads, seqlen, head_dim or head_dim_v), do not belong together."""
-    check_inputs("triton_fa2", q, k, v, DTYPES, any_width=True)
 
 
 def attend(call: FeatureCall, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:

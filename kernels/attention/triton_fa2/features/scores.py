@@ -13,6 +13,7 @@ from ..forward import visible
 from ..panels import load_panels, store_panels
 
 _LOG2_E = tl.constexpr(LOG2_E)
+FAR = tl.constexpr(1 << 30)  # beyond all keys
 
 
 @triton.jit
@@ -177,7 +178,15 @@ def masked(scores, added, rows, keys, own, tensors, shape, CONFIG: tl.constexpr,
         scores = scores - slope * tl.abs(positions.to(tl.float32) - keys.to(tl.float32))
     seen = keys < seqlen_k
     if MASKED:
-        seen = visible(positions, keys, seqlen_k, shape.left, shape.right, CONFIG.has_left, CONFIG.has_right)
+        if CONFIG.one_loop and CONFIG.has_right:  # a mask in all blocks: one comparison less
+            if positions.shape[0] == 1:
+                seen = tl.where(seen, keys, FAR) <= positions + shape.right
+            else:
+                seen = keys <= tl.minimum(positions + shape.right, seqlen_k - 1)
+            if CONFIG.has_left:
+                seen = seen & (keys >= positions - shape.left)
+        else:
+            seen = visible(positions, keys, seqlen_k, shape.left, shape.right, CONFIG.has_left, CONFIG.has_right)
         if tensors.prefixes is not None:
             seen = seen | (keys < tl.minimum(tl.load(tensors.prefixes + batch), seqlen_k))
         if tensors.documents is not None:

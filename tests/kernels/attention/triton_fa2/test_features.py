@@ -165,7 +165,7 @@ def test_softcaps_or_slopes_alone_go_to_gluon_hopper_in_bfloat16(monkeypatch):
     assert scores.with_scores(Features(softcap=4.0), q.half(), q.half(), q.half(), (True, 0, 0.5)) is None
 
 
-def test_sinks_in_short_windows_stay_with_the_kernels_with_features(monkeypatch):
+def test_sinks_and_two_widths_in_short_windows_stay_with_the_kernels_with_features(monkeypatch):
     sinks = pytest.importorskip("kernels.attention.gluon_hopper.sinks")
     monkeypatch.setattr(sinks, "with_sinks", lambda *asked: "gluon_hopper")
     monkeypatch.setattr(feature_calls.routes, "takes", lambda *asked: True)
@@ -173,6 +173,9 @@ def test_sinks_in_short_windows_stay_with_the_kernels_with_features(monkeypatch)
     q, found = torch.zeros(1, 2, 9, 64), Features(sinks=torch.zeros(2))
     calls = [call.FeatureCall(found, True, window, 1.0, "ieee") for window in (0, 128, 129)]
     assert [feature_calls._on_hopper(each, q, q, q) is None for each in calls] == [False, True, False]
+    monkeypatch.setattr(feature_calls.routes, "plan_of", lambda *asked: "gluon_hopper")
+    calls = [call.FeatureCall(Features(), False, (left, 13), 1.0, "ieee") for left in (70, 130, -1)]
+    assert [feature_calls.faster(each, *[q.half()] * 3) is None for each in calls] == [True, False, False]
 
 
 @pytest.mark.parametrize(("causal", "window_size"), [(True, 4), (False, 0)])
