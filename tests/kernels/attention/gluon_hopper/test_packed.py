@@ -15,7 +15,7 @@ from torch.nn import functional
 pytest.importorskip("triton.experimental.gluon", exc_type=ImportError)
 
 import kernels
-from kernels import feature_calls, paged, reference, routes
+from kernels import dispatch, feature_calls, paged, reference, routes
 from kernels.attention.gluon_hopper import configs, packed
 from kernels.attention.gluon_hopper.backward import backward_kernel
 from kernels.attention.gluon_hopper.backward_launch import BackwardInputs
@@ -203,12 +203,12 @@ class Doubling:
 
 @pytest.mark.parametrize(
     ("tensors", "backward"),
-    [(feature_calls._PLAIN, "gluon_hopper"), (feature_calls._PLAIN, "triton_fa2"), ((), "gluon_hopper")],
+    [(dispatch.PLAIN, "gluon_hopper"), (dispatch.PLAIN, "triton_fa2"), ((), "gluon_hopper")],
     ids=["autograd", "forward alone", "operators"],
 )
 def test_the_front_door_has_packed_sequences_without_a_feature_computed_here(tensors, backward, monkeypatch) -> None:
     monkeypatch.setattr(feature_calls, "takes", lambda *asked: True)
-    monkeypatch.setattr(feature_calls, "_PLAIN", tensors)
+    monkeypatch.setattr(dispatch, "PLAIN", tensors)
     monkeypatch.setattr(routes, "packed_names", lambda *asked: {"forward": "gluon_hopper", "backward": backward})
     monkeypatch.setattr(packed, "PackedCall", Doubling)
     slower = lambda call, q, k, v, out, lse, dout: (5 * dout, k.clone(), v.clone(), None)  # noqa: E731
