@@ -28,8 +28,10 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if config.getoption("--record-gpu") and not hasattr(config, "workerinput"):
         from tests import gpu_record
 
-        counts = {name: len(terminalreporter.getreports(name)) for name in ("passed", "failed", "skipped")}
-        gpu_record.add(counts, terminalreporter.getreports("failed"))
+        counts = {name: len(terminalreporter.getreports(name)) for name in ("passed", "skipped")}
+        reports = [*terminalreporter.getreports("failed"), *terminalreporter.getreports("error")]
+        failed = {report.nodeid: report for report in reports}  # each worker has the same error of collecting
+        gpu_record.add(counts | {"failed": len(failed)}, list(failed.values()))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

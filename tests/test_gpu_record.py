@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests import gpu_record
+from tests import conftest, gpu_record
 
 torch = pytest.importorskip("torch")
 
@@ -26,3 +26,17 @@ def test_a_machine_without_a_gpu_is_refused(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(RuntimeError, match="needs a CUDA device"):
         gpu_record.add({}, [], tmp_path / "record.json")
+
+
+def test_a_file_that_no_worker_could_collect_is_one_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: dict[str, list] = {
+        "passed": [1, 2],
+        "skipped": [],
+        "failed": [],
+        "error": [SimpleNamespace(nodeid="t.py")] * 2,
+    }
+    noted: list = []
+    monkeypatch.setattr(gpu_record, "add", lambda *given: noted.extend(given))
+    config = SimpleNamespace(getoption=lambda name: True)
+    conftest.pytest_terminal_summary(SimpleNamespace(getreports=found.get), config)
+    assert noted == [{"passed": 2, "skipped": 0, "failed": 1}, found["error"][:1]]
