@@ -21,7 +21,9 @@ _OPTIONS = "bool causal, SymInt window_size, float? softmax_scale"
 _CALL = f"Tensor q, Tensor k, Tensor v, {_OPTIONS}"
 
 
-def _first(key: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *others: torch.Tensor) -> plans.Tensors:
+def _first(
+    key: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *others: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
     """Compute a call that was not seen before, and note what computes it if its results are as the fake promised.
 
     others: out, lse and dout of a backward.
