@@ -109,6 +109,9 @@ def test_the_newest_two_runs_of_one_sweep_on_one_gpu_are_compared_first(page, ho
     assert "compare one two" in again.code[-1].value
     assert "Shown first: your newest runs of one sweep on one GPU." in shown(again)
     assert "2026-03-06 00:00" in again.selectbox(key="second").options[2]
+    shipped = replace(RUN, run_id="theirs", created="2026-03-07T00:00:00", sweep={"name": "other"}, source="shipped")
+    RunFolder.create(home, shipped, [latency(1.0, seqlen, run_id="theirs") for seqlen in (128, 256)])
+    assert "Shown first: your newest run and a shipped one, of one sweep on one GPU." in shown(opened("compare"))
 
 
 def test_two_implementations_of_one_run_are_judged(page, home):

@@ -3,7 +3,7 @@ WITH named AS (SELECT run_id, coalesce(created, '1970-01-01') AS age, gpu_name,
                       source IN ('local', 'upload') AS own,
                       nullif(json_extract_string(sweep, '$.name'), 'null') AS sweep_name
                FROM runs),
-     pairs AS (SELECT a.run_id AS before, b.run_id AS after, a.age AS since, b.age, a.own OR b.own AS own,
+     pairs AS (SELECT a.run_id AS before, b.run_id AS after, a.age AS since, b.age, a.own OR b.own AS own, a.own AND b.own AS both_own,
                       coalesce(a.sweep_name = b.sweep_name AND a.gpu_name = b.gpu_name, false) AS alike
                FROM named a JOIN named b ON a.age <= b.age AND a.run_id <> b.run_id
                ORDER BY alike DESC, own DESC, b.age DESC, since DESC LIMIT 60),
@@ -12,13 +12,14 @@ WITH named AS (SELECT run_id, coalesce(created, '1970-01-01') AS age, gpu_name,
                      AND run_id IN (SELECT unnest([before, after]) FROM pairs)),
      lengths AS (SELECT run_id, count(*) AS length FROM timed GROUP BY run_id)
 SELECT before, after, CASE WHEN NOT alike THEN 'the newest runs that share shapes'
-                           WHEN own THEN 'your newest runs of one sweep on one GPU'
+                           WHEN both_own THEN 'your newest runs of one sweep on one GPU'
+                           WHEN own THEN 'your newest run and a shipped one, of one sweep on one GPU'
                            ELSE 'the shipped runs of one sweep on one GPU with the largest share of changes' END
 FROM pairs JOIN lengths x ON x.run_id = before JOIN lengths y ON y.run_id = after
 JOIN timed a ON a.run_id = before
 JOIN timed b ON b.run_id = after AND a.case_id = b.case_id AND a.implementation = b.implementation
                 AND a.mode IS NOT DISTINCT FROM b.mode AND a.timing IS NOT DISTINCT FROM b.timing
-GROUP BY before, after, since, age, alike, own
+GROUP BY before, after, since, age, alike, own, both_own
 ORDER BY alike DESC, own DESC, count(*) >= {least} DESC,
          CASE WHEN own OR NOT alike
               THEN (2 * count(*) >= greatest(any_value(x.length), any_value(y.length)), age) END DESC,
