@@ -80,6 +80,7 @@ class Numbers:
         return [m for metric in metrics for m in self._by_metric.get(metric, ())]
 
     def latencies_of(self, run_id: str) -> list[Measurement]:
+        """Return the times of one run."""
         return [m for m in self.of("latency_ms") if m.run_id == run_id and m.value]
 
     def grouped(self, key: Callable[[Measurement], Any], *metrics: str) -> dict[Any, list[Measurement]]:
@@ -98,6 +99,7 @@ class Numbers:
             yield {m.mode: m for m in reversed(rows)}
 
     def run(self, measurement: Measurement) -> Run:
+        """Return the run of a row."""
         return self.runs[measurement.run_id]
 
     def facts(self, measurement: Measurement) -> ImplementationFacts:

@@ -92,6 +92,7 @@ def forms(case: Fields) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def flops(case: Fields, mode: str | None) -> float | None:
+    """Return the operations of one call by `flops_source`; None if a size or the mask is not stated."""
     found = numbers_of(case, "num_heads", "head_dim", "causal", "window_size")
     lengths = _counts_of(case)
     if mode != "decode" or found is None or lengths is None:
@@ -103,6 +104,7 @@ def flops(case: Fields, mode: str | None) -> float | None:
 
 
 def bytes_moved(case: Fields, mode: str | None) -> float | None:
+    """Return the bytes of one call by `bytes_source`; None if a size is not stated."""
     window = known(case.get("window_size"))
     queries = _query_bytes(case)
     lengths = _counts_of(case)
@@ -131,6 +133,7 @@ def memory(case: Fields, work: WorkspaceLaw, of_pass: str) -> MemoryParts | None
 
 
 def _said(case: Case) -> dict[str, object]:
+    """Return words of a case beyond its fields."""
     return {
         "kind": case.subject if case.subject != "attention" else None,
         "spec": case.lengths if batches.is_spec(case.lengths) else None,

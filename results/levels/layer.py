@@ -47,6 +47,7 @@ def sizes(case: Fields) -> LayerSizes | None:
 
 
 def flops(case: Fields, mode: str | None) -> float | None:
+    """Return the operations of one call by `flops_source`; None if a size or the mask is not stated."""
     found = sizes(case)
     if mode not in _FLOPS or found is None:
         return None
@@ -56,6 +57,7 @@ def flops(case: Fields, mode: str | None) -> float | None:
 
 
 def bytes_moved(case: Fields, mode: str | None) -> float | None:
+    """Return the bytes of one call by `bytes_source`; None if a size is not stated."""
     found, size = sizes(case), DTYPE_BYTES.get(str(case.get("dtype")))
     if found is None or size is None or mode not in _FLOPS:
         return None

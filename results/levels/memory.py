@@ -101,6 +101,7 @@ class MemoryParts:
 
     @property
     def peak(self) -> float:
+        """Return the sum."""
         return self.given + self.returned + self.matrices + self.workspace
 
 

@@ -159,6 +159,7 @@ def parts_mb(case: Fields, mode: str | None) -> dict[str, float]:
 
 
 def _said(case: Case) -> dict[str, object]:
+    """Return words of a case beyond its fields."""
     one_token = case.seqlen_q == 1 and (case.seqlen_k or 1) > 1
     return {"context": case.seqlen_k if one_token else None, "none": "none"}
 

@@ -75,6 +75,7 @@ class ModelMemory:
 
     @property
     def peak(self) -> float:
+        """Return the sum."""
         parts = (self.cache, self.gradients, self.optimizer, self.activations, self.matrices, self.workspace)
         return self.weights + sum(parts)
 

@@ -9,10 +9,12 @@ _PRODUCTS = {"fwd": (1, 1), "bwd": (3, 2), "fwd_bwd": (4, 3)}  # products over h
 
 
 def flops(case: Fields, mode: str | None) -> float | None:
+    """Return the operations of one call by `flops_source`; None if a size or the mask is not stated."""
     return product_flops(case, *_PRODUCTS[mode]) if mode in _PRODUCTS else None
 
 
 def bytes_moved(case: Fields, mode: str | None) -> float | None:
+    """Return the bytes of one call by `bytes_source`; None if a size is not stated."""
     sizes = tensor_bytes(case)
     if sizes is None or mode not in _PRODUCTS:
         return None

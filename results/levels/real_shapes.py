@@ -30,6 +30,7 @@ class RealShape:
     case: Case  # in bfloat16
 
     def in_dtype(self, dtype: str) -> Case:
+        """Return the case of this shape in a dtype."""
         fields = {name: getattr(self.case, name) for name in _IDENTITY if name != "seqlen_q"}
         return attention_case(seqlen=self.case.seqlen_q, dtype=dtype, **fields)
 

@@ -50,6 +50,7 @@ class CardFit:
 
     @property
     def fits(self) -> bool:
+        """Return whether the case fits."""
         return self.needs_mb <= self.usable_mb
 
 

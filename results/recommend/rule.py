@@ -77,6 +77,7 @@ def choose(rule: ShapeRule, *, count: int = 1, **shape: Any) -> list[tuple[float
 
 
 def as_json(rule: ShapeRule) -> str:
+    """Return the rule as data."""
     record = {"gpu": rule.gpu, "timing": rule.timing, "basis": rule.basis, "sources": rule.sources, "runs": rule.runs}
     lines = ",\n  ".join(json.dumps(dict(point)) for point in rule.points)
     return json.dumps(record)[:-1] + f', "weights": {json.dumps(nearest_module.WEIGHTS)}, "points": [\n  {lines}\n]}}\n'

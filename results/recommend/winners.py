@@ -113,6 +113,7 @@ def _first(contest: Contest) -> Contender:
 
 
 def measurement_of(row: Mapping[str, Any]) -> Measurement:
+    """Return the measurement of a stored row."""
     fields: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in row.items()}
     case = Case(**{name: fields.pop(name) for name in CASE_FIELDS})
     fields |= {name: fields[name] or () for name in ("samples", "flags")}

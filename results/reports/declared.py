@@ -46,6 +46,7 @@ class Report:
 
 
 def names() -> tuple[str, ...]:
+    """Return the names of all reports."""
     return tuple(sorted(path.stem for path in _HERE.glob("[!_]*.toml")))
 
 

@@ -122,6 +122,7 @@ def _by_case(tried: Iterable[tuple[Case, Any]]) -> dict[Case, frozenset[_Tried]]
 
 
 def _filled(cells: Sequence[_Cell], tries: Mapping[Case, frozenset[_Tried]]) -> _Filled:
+    """Return the cells that were tried."""
     usual = [(case, found) for case, found in tries.items() if is_usual(case)]
 
     @cache  # many cells ask for the same case

@@ -73,6 +73,7 @@ class Shipped:
         self.used: dict[str, set[Case]] = {}  # cases of the times that were asked for, by run
 
     def read(self, run_id: str) -> tuple[Run, list[Measurement]]:
+        """Return a run and its measurements."""
         if run_id not in self._read:
             self._read[run_id] = library.read(next(f for f in self.folders if f.run_id == run_id))
         return self._read[run_id]
@@ -120,6 +121,7 @@ class Shipped:
 
     @cached_property
     def of_reports(self) -> list[tuple[Run, list[Measurement]]]:
+        """Return the runs of the published reports."""
         return [self.read(folder.run_id) for folder in self.folders if folder.run().report]
 
 
@@ -138,6 +140,7 @@ class Means:
 
 
 def _means(name: str) -> tuple[Means, ...]:
+    """Return the rows of a table of means."""
     rows = _READ["means"][name]
     return tuple(Means(**row | {part: tuple(row[part]) for part in ("labels", "processes")}) for row in rows)
 

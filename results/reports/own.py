@@ -251,6 +251,7 @@ def own_metric(facts: Facts) -> str:
 
 
 def own_facts(grid: Grid, labels: Labels, column: Facts) -> Facts:
+    """Return the facts of an own cell."""
     return {**grid.facts, **grid.row(labels), **column, **grid.own}
 
 

@@ -183,6 +183,7 @@ class Share:
         return (left * spent / did or None) if did > 0 else None
 
     def stop_requested(self) -> bool:
+        """Return whether a stop of this run was requested."""
         return self.folder is not None and self.folder.cancel_requested()
 
     def write_state(self, state: str, message: str | None = None) -> None:

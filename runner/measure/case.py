@@ -72,6 +72,7 @@ class CaseRun:
 
     @property
     def level(self) -> MeasuredLevel:
+        """Return the level of the case."""
         return level_of(self.case)
 
     @property
@@ -132,6 +133,7 @@ class CaseRun:
             self.live.remove(cell)
 
     def emit(self, cell: Cell, metric: str, **fields: Any) -> None:
+        """Emit a row of a cell."""
         self.emit_pass(cell.implementation, cell.mode, metric, **fields)
 
     def emit_pass(self, name: str, mode: str, metric: str, *, status: Status = Status.OK, **fields: Any) -> None:

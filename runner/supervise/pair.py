@@ -66,6 +66,7 @@ class PairedWorkers:
 
     @property
     def present(self) -> bool:
+        """Return whether both workers exist."""
         return all(side.handle.present for side in self._sides)
 
     def open(self, *, ahead: bool = False) -> dict[str, Any]:

@@ -44,6 +44,7 @@ class Log:
             self._append(line)
 
     def add(self, line: bytes) -> None:
+        """Add a printed line."""
         with self._guard:
             self._last.append(line.decode(errors="replace").strip())
             if self._path is None:
@@ -191,6 +192,7 @@ class WorkerHandle:
 
     @property
     def present(self) -> bool:
+        """Return whether there is a worker."""
         return self._process is not None
 
     def _wait(self, seconds: float) -> None:
