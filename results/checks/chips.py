@@ -8,7 +8,8 @@ from statistics import median
 from results import derive
 from results.checks import stolen
 from results.checks.finding import DOUBTFUL, Found, Numbers, bytes_moved, flops_range, said
-from results.checks.speed import HEADROOM, OVER_POWER
+from results.checks.machine import OVER_POWER
+from results.checks.speed import HEADROOM
 from results.compare.between_runs import is_control
 from results.gpus import DRIVER_NAMES, GPUS, DataSheet, find
 from results.levels import level_of
