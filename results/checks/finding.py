@@ -1,11 +1,13 @@
 """A finding and what it voids, a check, and the numbers that checks look at."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from results import levels
 from results.grouping import grouped
@@ -13,6 +15,9 @@ from results.implementations import ImplementationFacts, facts_of
 from results.levels import level_of
 from results.paths import toml_of
 from results.records import CASE_FIELDS, Case, Measurement, Run, Status, case_to_json
+
+if TYPE_CHECKING:
+    from results.checks.stolen import Elsewhere
 
 DECLARED = toml_of(__file__, "checks.toml")
 IMPOSSIBLE = "impossible"  # contradicts arithmetic or the device
@@ -68,9 +73,9 @@ class Check:
 class Numbers:
     """The rows of runs that belong together: one run, or all runs of a published report."""
 
-    def __init__(self, runs: Iterable[tuple[Run, Sequence[Measurement]]], elsewhere: Any = None) -> None:
+    def __init__(self, runs: Iterable[tuple[Run, Sequence[Measurement]]], elsewhere: Elsewhere | None = None) -> None:
         runs = list(runs)
-        self.elsewhere = elsewhere  # all runs that are here, a results.checks.stolen.Elsewhere
+        self.elsewhere = elsewhere  # all runs that are here
         self.runs = {run.run_id: run for run, _ in runs}
         self.rows = [m for _, measurements in runs for m in measurements]
         self._facts: dict[tuple[str, str], ImplementationFacts] = {}

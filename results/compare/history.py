@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from results.compare.compare import GAINED, LOST, ComparedCell, Key, Side, compare, latencies_of
 from results.compare.verdicts import Verdict
-from results.grouping import grouped
 from results.records import Case, Measurement, Run
 
 CHANGES = (LOST, str(Verdict.SLOWER), str(Verdict.FASTER), GAINED)  # changes that are reported, in this order
@@ -59,11 +58,15 @@ class CellHistory:
 
 def chains(runs: Iterable[Run]) -> list[RunChain]:
     """Return the sweeps that were run more than once on a GPU, the one with the newest run first."""
-    found = grouped(runs, lambda run: ((run.sweep or {}).get("name"), run.gpu_name, bool(run.created)))
+    found: defaultdict[tuple[str, str], list[Run]] = defaultdict(list)
+    for run in runs:
+        sweep = (run.sweep or {}).get("name")
+        if sweep and run.gpu_name and run.created:
+            found[sweep, run.gpu_name].append(run)
     made = [
         RunChain(sweep, gpu, tuple(sorted(those, key=lambda run: (run.created, run.run_id))))
-        for (sweep, gpu, dated), those in found.items()
-        if sweep and gpu and dated and len(those) > 1
+        for (sweep, gpu), those in found.items()
+        if len(those) > 1
     ]
     return sorted(made, key=lambda chain: chain.runs[-1].created, reverse=True)
 

@@ -24,8 +24,19 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 
-from results.compare import between_rounds
-from results.compare.between_rounds import PairOfRounds, RoundMedians, RoundSpread, Usual, student
+from results.compare.between_rounds import (
+    PairOfRounds,
+    RoundMedians,
+    RoundSpread,
+    Usual,
+    following,
+    half_interval,
+    rounds,
+    spread,
+    student,
+    usual,
+    usual_of_pairs,
+)
 from results.compare.between_runs import ProcessShift
 from results.records import Measurement
 
@@ -152,9 +163,8 @@ def usual_spread(pairs: Iterable[tuple[Measurement, Measurement]], *, paired: bo
     """Return what rounds of such pairs, all of one timing, differ by: for `judge(..., like=usual.near(ms))`."""
     cells = [(first, *_rounds_of(first, second, paired=paired)) for first, second in pairs if first.value]
     known = [(first.value, a, b, together) for first, a, b, together in cells if a and b]
-    follow = between_rounds.following((a, b) for _, a, b, together in known if together)
-    spreads = ((ms, between_rounds.spread(a, b, paired=together)) for ms, a, b, together in known)
-    return between_rounds.usual(spreads, follow)
+    follow = following((a, b) for _, a, b, together in known if together)
+    return usual(((ms, spread(a, b, paired=together)) for ms, a, b, together in known), follow)
 
 
 def leave_open(cells: Sequence[RoundMedians], pairs: list[PairOfRounds]) -> bool:
@@ -166,7 +176,7 @@ def leave_open(cells: Sequence[RoundMedians], pairs: list[PairOfRounds]) -> bool
     those = [cell for cell in others if len(cell.logs) == len(fastest.logs)]
     new = [(math.exp(statistics.fmean(cell.logs)), fastest, cell) for cell in those]
     pairs += new
-    usual = between_rounds.usual_of_pairs(pairs)
+    usual = usual_of_pairs(pairs)
     for ms, first, second in new:
         like = usual.near(ms)
         if like and like.following and judgement(*paired_ends(first, second, like)).verdict is Verdict.UNCLEAR:
@@ -188,7 +198,7 @@ def paired_ends(
     middle = statistics.fmean(a - b for a, b in zip(before.logs, after.logs, strict=True))
 
     def interval(certainty: float) -> Interval:
-        between = between_rounds.half_interval(before, after, like, paired=True, certainty=certainty)
+        between = half_interval(before, after, like, paired=True, certainty=certainty)
         half = math.hypot(between, student(certainty, apart.freedom) * math.sqrt(apart.variance)) + waited
         return Interval(middle, half, half, "")
 
@@ -303,7 +313,7 @@ def _of_medians(
     before, after, together = _rounds_of(first, second, paired=paired)
     if not before or not after:
         return Interval(middle, below, above, "intervals of the medians")
-    half = between_rounds.half_interval(before, after, like, paired=together, certainty=certainty)
+    half = half_interval(before, after, like, paired=together, certainty=certainty)
     kind = "rounds" if before.said and after.said else "thirds"
     basis = f"samples and {'paired ' if together else ''}{kind}{' beside those of like cells' if like else ''}"
     basis += like.wider if like else ""
@@ -329,7 +339,7 @@ def _rounds_of(
     first: Measurement, second: Measurement, *, paired: bool
 ) -> tuple[RoundMedians | None, RoundMedians | None, bool]:
     """Return the rounds of both, and whether they are pairs: as many on either side, told in the same way."""
-    before, after = between_rounds.rounds(first), between_rounds.rounds(second)
+    before, after = rounds(first), rounds(second)
     same = before and after and (len(before.logs), before.said) == (len(after.logs), after.said)
     return before, after, bool(paired and same)
 

@@ -201,10 +201,21 @@ class TableMapping:
         found = []
         for at, role in said.items():
             metric, unit = role.meaning.split("/")
-            names = (role.implementation or None, role.mode or None, (first or None) if metric == "speedup" else None)
-            spread = spreads.get(_spread_key(role))
-            if role.statistic != "std":
-                found.append(NumberColumn(at, header[at], metric, *names, role.statistic, spread, UNITS[unit][1]))
+            if role.statistic == "std":
+                continue
+            found.append(
+                NumberColumn(
+                    at,
+                    header[at],
+                    metric,
+                    role.implementation or None,
+                    role.mode or None,
+                    (first or None) if metric == "speedup" else None,
+                    role.statistic,
+                    spreads.get(_spread_key(role)),
+                    UNITS[unit][1],
+                )
+            )
         return found
 
     def problem(self) -> str | None:

@@ -111,8 +111,15 @@ class CardSupervisor:
         shared = Path(errand.home) if Path(errand.home).is_dir() else home()
         locks = self._place if errand.job.device == "cpu" else shared
         try:
-            quiet, command = Progress(StringIO()), errand.worker_command
-            supervise(job, self._place, progress=quiet, stop=self._stop.is_set, worker_command=command, locks=locks)
+            quiet = Progress(StringIO())
+            supervise(
+                job,
+                self._place,
+                progress=quiet,
+                stop=self._stop.is_set,
+                worker_command=errand.worker_command,
+                locks=locks,
+            )
         except (Refused, DeviceBusy, SweepFailed, JournalError) as error:
             return type(error).__name__, str(error)
         except Cancelled:

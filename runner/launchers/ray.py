@@ -170,10 +170,18 @@ class Driver:
 
     def _submit(self, number: int) -> None:
         task, job = self._tasks[number], self._job
-        device, given = "cpu" if job.device == "cpu" else None, {name: getattr(job, name) for name in _GIVEN}
-        of_card = Job(device=device, run_id=task.share.run_id, peaks=task.peaks, **given)
-        claims, home = f"{task.share.run_id}-{self._token}", str(self._home)
-        errand = Errand(of_card, claims, home, self._worker_command, same_files()["PYTHONPATH"])
+        errand = Errand(
+            job=Job(
+                device="cpu" if job.device == "cpu" else None,
+                run_id=task.share.run_id,
+                peaks=task.peaks,
+                **{name: getattr(job, name) for name in _GIVEN},
+            ),
+            claims=f"{task.share.run_id}-{self._token}",
+            home=str(self._home),
+            worker_command=self._worker_command,
+            python_path=same_files()["PYTHONPATH"],
+        )
         gpus = {"num_gpus": 1} if gpus_by_kind(self._ray) else {}
         kind = {"resources": {f"accelerator_type:{task.kind}": 0.001}} if task.kind else {}
         actor = self._ray.remote(num_cpus=0 if gpus else 1, max_concurrency=_CALLS, **gpus, **kind)(_Card)
