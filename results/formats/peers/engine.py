@@ -244,7 +244,7 @@ class Peer:
     find: Callable[[Upload], Found | None] = lambda upload: None  # recognizes other files
     split: Callable[[Entry], Iterable[Row | str]] = lambda entry: (entry.value,)  # a text describes what is left out
     shared: Callable[[Sequence[Row]], Callable[[Row], Mapping[str, Any]]] | None = None  # all rows -> values for one
-    others: tuple[str, str, str] | None = None  # of rows left out: words, a column, what it does not match
+    others: tuple[str, Callable[[Row], str | None]] | None = None  # a description, and the name of a row left out
     needs: Mapping[str, str] = field(default_factory=dict)  # fields of a case that every row has, by column
     takes: Mapping[str, str] = field(default_factory=dict)  # fields of a case that a row may have, by column
     facts: Mapping[str, Any] = field(default_factory=dict)  # fields of a case that are the same for every row
@@ -278,7 +278,7 @@ class Peer:
             with collected.row(entry.place, entry.text):
                 if entry.fault:
                     raise CellError(entry.fault)
-                if self.others and not re.search(self.others[2], name := entry.value.text(self.others[1])):
+                if self.others and (name := self.others[1](entry.value)) is not None:
                     others[name] += 1
                 else:
                     parts = list(self.split(entry))

@@ -14,6 +14,10 @@ _WORDS = toml_of(__file__)["words"]
 _ROUTINES = _WORDS["routines"]  # level, subject
 
 
+def _other(row: Row) -> str | None:
+    return None if row.text("routine") in _ROUTINES else row.text("routine")
+
+
 def _timing(row: Row) -> str | None:
     return "kernel" if row.read("use_cupti", values.boolean) else None
 

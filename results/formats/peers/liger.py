@@ -20,6 +20,10 @@ def _metric(row: Row) -> str:
     return metric
 
 
+def _other(row: Row) -> str | None:
+    return None if "attention" in row.text("kernel_name") else row.text("kernel_name")
+
+
 def _implementation(row: Row) -> Iterator[str | None]:
     provider = row.need("kernel_provider")
     yield provider
