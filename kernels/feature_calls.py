@@ -11,7 +11,6 @@ import math
 import os
 from collections.abc import Iterable
 from dataclasses import fields, replace
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -446,14 +445,20 @@ def _on_hopper(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> 
     from .attention.gluon_hopper.packed import PackedCall
 
     plan = PackedCall(bounds, *masks)
-    if names["backward"] == "gluon_hopper":
-        return plan
-    own = {"output": plan.output, "forward": plan.forward, "backward": lambda *saved: call.backward(*saved)[:3]}
-    return _ForwardOnHopper(prepare=None, **own)
+    return plan if names["backward"] == "gluon_hopper" else _ForwardOnHopper(plan, call)
 
 
-class _ForwardOnHopper(SimpleNamespace):
+class _ForwardOnHopper:
     """Packed sequences whose forward gluon_hopper computes, and whose backward triton_fa2 does."""
+
+    prepare: plans.Prepare | None = None
+
+    def __init__(self, packed: Any, call: Any) -> None:
+        self.output, self.forward, self._call = packed.output, packed.forward, call
+
+    def backward(self, *saved: torch.Tensor) -> plans.Tensors:
+        """Return dq, dk and dv."""
+        return self._call.backward(*saved)[:3]
 
 
 # Tensors of both operators, without the sinks.
