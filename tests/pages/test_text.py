@@ -51,6 +51,12 @@ def test_names_of_gpus_lose_their_maker_unless_two_would_be_equal():
 
 def test_text_of_a_file_cannot_be_markdown_or_a_formula():
     assert text.plain("*a* [b](c) $d$") == "\\*a\\* \\[b\\](c) \\$d\\$"
+    assert text.with_code("*a* `run --on b_c` ends.") == "\\*a\\* `run --on b_c` ends."
+    for name in ("a```x`![y](z)", "a\n\n![y](z)", "`![y](z)"):
+        found = text.with_code(f"see `run {name}` ends")
+        assert (found[:5], found[-6:], found.count("`")) == ("see `", "` ends", 2)
+        assert "\n" not in found
+    assert text.with_code("one ` and ![y](z)") == "one  and \\!\\[y\\](z)"
     table = pd.DataFrame({"a": ["=1+1", "b", None], "n": [-1, 2, 3]})
     assert messages.safe_csv(table).decode().splitlines() == ["a,n", "'=1+1,-1", "b,2", ",3"]
 

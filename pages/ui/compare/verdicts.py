@@ -133,7 +133,7 @@ def remarks(found: Comparison) -> None:
         if remark.startswith(("Two different", "The machine differed", "No shape")):
             st.warning(text.plain(remark), icon=":material/warning:")
         else:
-            st.caption("`".join(part if at % 2 else text.plain(part) for at, part in enumerate(remark.split("`"))))
+            st.caption(text.with_code(remark))
 
 
 def what_changed(found: Comparison) -> None:

@@ -125,6 +125,14 @@ def plain(text: object) -> str:
     return "".join(f"\\{mark}" if mark in "\\`*_{}[]<>#$~:|!" else mark for mark in str(text))
 
 
+def with_code(sentence: str) -> str:
+    """Escape Markdown in a sentence with text from a file; draw what its first and last backtick enclose as code."""
+    before, _, rest = sentence.partition("`")
+    enclosed, _, after = rest.rpartition("`")
+    code = " ".join(enclosed.replace("`", "").split())  # a backtick or a blank line would end it early
+    return plain(before) + f"`{code}`" * bool(code) + plain(after)
+
+
 def without_maker(gpus: Iterable[str]) -> dict[str, str]:
     """Return the names of GPUs without the maker, by name; unchanged if two would be equal."""
     short = {gpu: gpu.removeprefix("NVIDIA ") for gpu in gpus}
