@@ -48,7 +48,7 @@ def launching_nothing() -> Iterator[None]:
             (problem, "INTERPRETED", False),
             (problem, "_chip", lambda device: _CHIP),
             (launch, "INTERPRETED", False),
-            (launch, "_first_that_fits", lambda call: (None, call.tiles[0])),
+            (launch, "_first_that_fits", lambda call: (None, call.tiles[0], call.constants(call.tiles[0]))),
             (recorder, "launcher", lambda made: (_nothing, (None,) * 9)),
             (launches, "INTERPRETED", False),
             (launches, "compile_side_by_side", _nothing),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, ClassVar
+from functools import cache, cached_property, partial
+from typing import Any
 
 import torch
 from triton.runtime.errors import OutOfResources
 
 from ...constants import Constants
-from ...launches import INTERPRETED, InterpretedLaunch, PreparedLaunch
+from ...launches import INTERPRETED, InterpretedLaunch, PreparedLaunch, kind
 from ...parallel_compile import WarmUp, compiled
 from ...registry import UnsupportedCase
 from .arguments import Config, Strides
@@ -19,6 +19,9 @@ from .tuning import Tile
 
 _REGISTERS = 65536  # per multiprocessor
 _ALIGNED, _ODD = 16, 9  # Triton compiles a length for whether 16 divides it
+_ODD_LENGTHS: set[int] = set()  # the first two lengths that 16 does not divide
+_OF_BOTH_KINDS: set[Any] = set()  # kernels with their constants, of which lengths of both kinds are compiled
+_COMPILED: dict[Any, tuple[Any, Tile, Constants]] = {}  # with the first tile that fits, by KernelCall.code
 
 
 @dataclass(frozen=True)
@@ -33,17 +36,24 @@ class KernelCall:
     programs: Callable[[Tile], int]
     max_registers: int | None = None
 
-    def constants(self, tile: Tile) -> Config:
+    @cached_property
+    def code(self) -> tuple[Any, ...]:
+        """What decides the compiled code and the tile, as finely as Triton looks at it or more so."""
+        readings = zip(self.scalars, _free(self.kernel), strict=False)
+        numbers = [kind(x, any_number) for x, any_number in readings]
+        tensors, strides = map(kind, self.tensors), kind(strides_of(self.tensors, _declared))
+        chosen = self.kernel, self.tensors[0].device, self.config, *self.tiles, self.max_registers
+        return *chosen, *tensors, strides, *numbers
+
+    def constants(self, tile: Tile) -> Constants:
         """Return the configuration with a tile."""
         block_m, block_n = self.config.block_m or tile.block_m, self.config.block_n or tile.block_n
-        return replace(self.config, block_m=block_m, block_n=block_n)
+        return Constants(replace(self.config, block_m=block_m, block_n=block_n))
 
     def lengths(self) -> dict[str, int]:
         """Return the lengths that Triton compiles the kernel for."""
-        params = getattr(self.kernel, "params", ())  # the interpreter has none
-        kinds = {x.name for x in params if not (x.do_not_specialize or x.do_not_specialize_on_alignment)}
-        named = zip(self.kernel.arg_names[2:], self.scalars, strict=False)
-        return {name: int(n) for name, n in named if name in ("seqlen_q", "seqlen_k") and name in kinds}
+        named = dict(zip(self.kernel.arg_names[2:], self.scalars, strict=False))
+        return {name: int(named[name]) for name in _lengths_of_code(self.kernel)}
 
     def of_the_other_kind(self) -> KernelCall:
         """Return the call for lengths that 16 divides where it does not divide these, and the reverse."""
@@ -57,7 +67,7 @@ class KernelCall:
             self.tensors,
             strides_of(self.tensors, _declared),
             *self.scalars,
-            CONFIG=Constants(self.constants(tile)),
+            CONFIG=self.constants(tile),
             grid=(1,),
             num_warps=tile.num_warps,
             num_stages=tile.num_stages,
@@ -90,45 +100,57 @@ class _InterpretedTupleLaunch(InterpretedLaunch):
 def make_launch(call: KernelCall) -> Any:
     """Return the launch with the first tile that fits this device. Raises UnsupportedCase if no tile fits."""
     if INTERPRETED:
-        tile, made = call.tiles[0], None
+        made, tile, constants = None, call.tiles[0], call.constants(call.tiles[0])
     else:
-        made, tile = _first_that_fits(call)
-    arguments = (
-        (call.programs(tile), 1, 1),
-        (strides_of(call.tensors), *call.scalars),
-        {"CONFIG": Constants(call.constants(tile))},
-    )
+        made, tile, constants = _first_that_fits(call)
+    arguments = (call.programs(tile), 1, 1), (strides_of(call.tensors), *call.scalars), {"CONFIG": constants}
     if INTERPRETED:
         return _InterpretedTupleLaunch(type(call.tensors), call.kernel, *arguments)
     return _TupleLaunch(made, *arguments)
 
 
-class WarmUps:
-    """Collects how the kernels of launches are compiled, in place of make_launch.
+def warm_ups(calls: Sequence[KernelCall]) -> list[WarmUp]:
+    """Return what compiles the kernels of calls, as far as they are not known.
 
     Once two lengths were seen that 16 does not divide, each is compiled for both kinds, so that a later length of the
     same form finds its kernel.
     """
-
-    _odd: ClassVar[set[int]] = set()
-    _of_both_kinds: ClassVar[set[Any]] = set()  # kernels with their constants
-
-    def __init__(self) -> None:
-        self.noted: list[WarmUp] = []
-
-    def __call__(self, call: KernelCall) -> None:
-        """Note how the kernel is compiled."""
-        tile = call.tiles[0]
-        self.noted.append(partial(call.warm_up, tile))
-        lengths, form = call.lengths().values(), (call.kernel, call.constants(tile))
-        if len(self._odd) < 2:
-            self._odd.update(length for length in lengths if length % _ALIGNED)
-        if lengths and len(self._odd) > 1 and form not in self._of_both_kinds:
-            self._of_both_kinds.add(form)
-            self.noted.append(partial(call.of_the_other_kind().warm_up, tile))
+    found: list[WarmUp] = []
+    for call in calls:
+        tile, lengths = call.tiles[0], call.lengths()
+        if call.code not in _COMPILED:
+            found.append(partial(call.warm_up, tile))
+        if len(_ODD_LENGTHS) < 2:
+            _ODD_LENGTHS.update(length for length in lengths.values() if length % _ALIGNED)
+        form = call.kernel, call.config, tile
+        if lengths and len(_ODD_LENGTHS) > 1 and form not in _OF_BOTH_KINDS:
+            _OF_BOTH_KINDS.add(form)
+            found.append(partial(call.of_the_other_kind().warm_up, tile))
+    return found
 
 
-def _first_that_fits(call: KernelCall) -> tuple[Any, Tile]:
+def _numbers(kernel: Any) -> list[Any]:
+    """Return what Triton knows of a kernel's parameters after tensors and strides; nothing in the interpreter."""
+    return getattr(kernel, "params", [])[2:]
+
+
+@cache
+def _lengths_of_code(kernel: Any) -> list[str]:
+    """Return the lengths among a kernel's numbers for which Triton compiles it."""
+    lengths = [x for x in _numbers(kernel) if x.name in ("seqlen_q", "seqlen_k")]
+    return [x.name for x in lengths if not (x.do_not_specialize or x.do_not_specialize_on_alignment)]
+
+
+@cache
+def _free(kernel: Any) -> list[bool]:
+    """Return of each of a kernel's numbers whether it is compiled once for all of them."""
+    return [bool(x.do_not_specialize) for x in _numbers(kernel)]
+
+
+def _first_that_fits(call: KernelCall) -> tuple[Any, Tile, Constants]:
+    """Return the compiled kernel, its tile and its constants."""
+    if known := _COMPILED.get(call.code):
+        return known
     needed = 0
     for tile in call.tiles:
         made = compiled(partial(call.warm_up, tile))
@@ -137,7 +159,8 @@ def _first_that_fits(call: KernelCall) -> tuple[Any, Tile]:
         except OutOfResources as error:
             needed = error.required
             continue
-        return made, tile
+        found = _COMPILED[call.code] = made, tile, call.constants(tile)
+        return found
     raise UnsupportedCase(
         f"triton_fa2's smallest tile needs {needed} of a block's resources, more than this device has; "
         "use a smaller head_dim or a 16-bit dtype."

@@ -20,7 +20,7 @@ from .backward_few_queries import few_queries_kernel
 from .combine import combine_gradients, combine_outputs
 from .forward import forward_kernel
 from .forward_held_keys import few_keys_kernel, window_kernel
-from .launch import KernelCall, WarmUps, make_launch, most_registers
+from .launch import KernelCall, make_launch, most_registers, warm_ups
 from .panels import key_panels
 from .preprocess import preprocess_kernel
 from .problem import TritonProblem
@@ -38,17 +38,14 @@ _AT_ONCE = 8  # slots of a gradient that are loaded together
 class Launches:
     """Lists the launches of a problem's forward or backward, for tensors that differ only in their addresses.
 
-    `tensors` are those of a call, in the order of that method's arguments; `make` makes a launch of a KernelCall.
+    `tensors` are those of a call, in the order of that method's arguments.
     """
 
-    def __init__(
-        self, problem: TritonProblem, tensors: Sequence[torch.Tensor], make: Callable[[KernelCall], Any]
-    ) -> None:
+    def __init__(self, problem: TritonProblem, tensors: Sequence[torch.Tensor]) -> None:
         self.problem = problem
         self.arguments = [x.detach() for x in tensors]  # separate objects: a call may have one tensor twice
         self.rooms = Rooms()
-        self.steps: list[launches.Step] = []
-        self._make_launch = make
+        self.calls: list[KernelCall] = []
 
     def forward(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, lse: torch.Tensor | None = None
@@ -150,7 +147,7 @@ class Launches:
     def _run(self, call: KernelCall) -> None:
         """List a launch."""
         if call.programs(call.tiles[0]):
-            self.steps.append((self._make_launch(call), call.tensors))
+            self.calls.append(call)
 
     def _preprocess(self, copies: str, tensors: arguments.PreprocessTensors, *, delta: bool) -> None:
         """Copy the tensors that `copies` names (q, d: dout, k, v), and compute delta if wanted.
@@ -279,17 +276,9 @@ def recorded(problem: TritonProblem, walk: Callable[..., None], tensors: Sequenc
 
     Its kernels are compiled side by side. The tensors' device must be the current one.
     """
+    listed = Launches(problem, tensors)
+    walk(listed, *listed.arguments)
     if not INTERPRETED:
-        warm_ups = WarmUps()
-        _listed(problem, walk, tensors, warm_ups)
-        compile_side_by_side(warm_ups.noted)
-    listed = _listed(problem, walk, tensors, make_launch)
-    return launches.recorded(listed.steps, listed.arguments, listed.rooms, problem.device, interpreted=INTERPRETED)
-
-
-def _listed(
-    problem: TritonProblem, walk: Callable[..., None], tensors: Sequence[torch.Tensor], make: Callable[..., Any]
-) -> Launches:
-    found = Launches(problem, tensors, make)
-    walk(found, *found.arguments)
-    return found
+        compile_side_by_side(warm_ups(listed.calls))
+    steps = [(make_launch(call), call.tensors) for call in listed.calls]
+    return launches.recorded(steps, listed.arguments, listed.rooms, problem.device, interpreted=INTERPRETED)
