@@ -39,7 +39,14 @@ def attention(
     (batch, num_heads, seqlen_q), with a gradient. Raises UnsupportedCase for tensors that do not belong together.
     """
     key: Any = None
-    if not (features or _tracing()):
+    if _tracing():
+        from . import torch_ops
+
+        if not features and type(window_size) is int:
+            out = torch_ops.in_program(q, k, v, None, bool(causal), window_size, softmax_scale)
+            if out is not None:
+                return out
+    elif not features:
         options = causal, window_size, softmax_scale, _records()
         try:
             seen: Any = _SEEN.last.then  # asked first, and without a call of `plans.is_aligned`

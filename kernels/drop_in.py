@@ -122,7 +122,14 @@ def _replaced(
     """Compute the result of PyTorch's function, which aligns a causal mask with the first key."""
     tensors: Any = (query, key, value) if attn_mask is None else (query, key, value, attn_mask)
     known: Any = None
-    if not _tracing():
+    if _tracing():
+        if not dropout_p and _OPEN and _OPEN[-1].implementation is None:
+            from . import torch_ops
+
+            out = torch_ops.in_program(query, key, value, attn_mask, is_causal, 0, scale, grouped=enable_gqa)
+            if out is not None:
+                return out
+    else:
         seen: Any = _SEEN.last.then
         try:
             options = seen.holds and (attn_mask is None, _records(), dropout_p, is_causal, scale, enable_gqa)

@@ -219,6 +219,15 @@ def most_operations(call: str, device: torch.device, head_dim: int) -> float:
     return next(iter(_table("routes to pytorch", device).first(call=call, head_dim=head_dim)), 0)
 
 
+def most_in_program(call: str, dtype: torch.dtype, device: torch.device, head_dim: int) -> float | None:
+    """Return up to how many operations such calls of a compiled program are PyTorch's; None where more decides."""
+    if not (TRITON and device.type == "cuda" and dtype in DTYPES and 0 < head_dim <= MAX_HEAD_DIM):
+        return None
+    if _known_capability(device) < MIN_CAPABILITY or choice.anything_named(device):
+        return None
+    return most_operations(call, device, head_dim) if dtype.itemsize <= 2 else 0
+
+
 def _decided(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -> Route | _DecodingRoute | Ruled | None:
     if isinstance(options[1], tuple):
         return _route_by_names(q, k, v, *options) if _ours(q, k, v, options[2]) else None

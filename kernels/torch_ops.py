@@ -4,34 +4,40 @@
 `attnbench::differentiable_attention` calls both.
 """
 
+from operator import index
 from typing import Any
 
 import torch
 
-from . import choice, plans, routes
+from . import choice, invariant, plans, routes
+from .attention.torch_sdpa import scaled_dot_product_attention
 from .operators import differentiable, operator
-from .problem import FORWARD, TRAINING
+from .plans import Options
+from .problem import FEW_QUERIES, FORWARD, TRAINING
 
-for _answer in (choice.anything_named, routes.named_in_program, routes.most_operations):
+for _answer in (choice.anything_named, routes.named_in_program, routes.most_operations, routes.most_in_program):
     torch.compiler.assume_constant_result(_answer)  # not where they are defined: it loads torch._dynamo
 
 
-_SEEN = plans.SeenCalls()
+_SEEN, _address = plans.SeenCalls(), torch.Tensor.data_ptr
 _OPTIONS = "bool causal, SymInt window_size, float? softmax_scale"
 _CALL = f"Tensor q, Tensor k, Tensor v, {_OPTIONS}"
 
 
-def _first(
-    key: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *others: torch.Tensor
+def _known_or_first(
+    options: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *others: torch.Tensor
 ) -> tuple[torch.Tensor, ...]:
-    """Compute a call that was not seen before, and note what computes it if its results are as the fake promised.
+    """Compute a call that is not the one expected, and note what computes it if its results are as the fake promised.
 
     others: out, lse and dout of a backward.
     """
-    way, _, _, options = key
+    key = options, q.shape, k.shape
+    if seen := _SEEN.find(key, q, k, v):
+        return seen.attend(q, k, v, *others)
+    way, *masks = options
     # On the CPU, kernels run in Triton's interpreter.
-    ruled = routes.captured_plan(way, q, k, v, *options)
-    found = ruled or routes.plan_of(q, k, v, *options) or routes.route(q, k, v, *options)
+    ruled = routes.captured_plan(way, q, k, v, *masks)
+    found = ruled or routes.plan_of(q, k, v, *masks) or routes.route(q, k, v, *masks)
     compute, like = (found.backward, (q, k, v)) if others else (found.forward, (q,))
     ready = map(found.prepare, (q, k, v)) if found.prepare else (q, k, v)
     results = compute(*ready, *others)
@@ -54,11 +60,15 @@ def forward(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return out, with the strides of an empty_like(q), and lse (batch, num_heads, seqlen_q)."""
+    seen: Any = _SEEN.last.then
+    options = FORWARD, causal, window_size, softmax_scale
+    plain = seen.options == options and not (q.is_nested or k.is_nested or v.is_nested)
+    if plain and not (_address(q) | _address(k) | _address(v)) & 15 and seen.holds(q, k, v):
+        _SEEN.last = seen
+        return seen.attend(q, k, v)
     if q.numel() == 0 or k.numel() == 0:
         return torch.zeros_like(q), _empty_logsumexp(q).fill_(float("inf"))
-    key = FORWARD, q.shape, k.shape, (causal, window_size, softmax_scale)
-    seen = _SEEN.find(key, q, k, v)
-    out, lse = seen.attend(q, k, v) if seen else _first(key, q, k, v)
+    out, lse = _known_or_first(options, q, k, v)
     return out, lse
 
 
@@ -67,16 +77,61 @@ def backward(
     saved: list[torch.Tensor], causal: bool, window_size: int, softmax_scale: float | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return dq, dk and dv, with the strides of an empty_like of q, k and v; saved: q, k, v, out, lse and dout."""
-    q, k, v = saved[:3]
+    q, k, v, *_ = saved
+    seen: Any = _SEEN.last.then
+    options = TRAINING, causal, window_size, softmax_scale
+    plain = seen.options == options and not (q.is_nested or k.is_nested or v.is_nested)
+    if plain and not (_address(q) | _address(k) | _address(v)) & 15 and seen.holds(q, k, v):
+        _SEEN.last = seen
+        return seen.attend(*saved)
     if q.numel() == 0 or k.numel() == 0:
         return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
-    key = TRAINING, q.shape, k.shape, (causal, window_size, softmax_scale)
-    seen = _SEEN.find(key, q, k, v)
-    dq, dk, dv = seen.attend(*saved) if seen else _first(key, *saved)
+    dq, dk, dv = _known_or_first(options, *saved)
     return dq, dk, dv
 
 
 trained = differentiable(f"differentiable_attention({_CALL}) -> (Tensor, Tensor)", forward, backward)
+
+
+def in_program(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor | None,
+    *options: *Options,
+    grouped: bool = True,
+) -> torch.Tensor | None:
+    """Return out of a call of a compiled program, as `kernels.dispatch` decides it; None where that has more to ask.
+
+    A compiled program checks each global that was read to trace it at every step. Most calls are decided by few here.
+    """
+    if not type(q) is type(k) is type(v) is torch.Tensor or not q.dim() == k.dim() == v.dim() == 4:
+        return None
+    causal, window_size, scale = options
+    batch, heads, queries, width = q.shape
+    _, kv_heads, keys, _ = k.shape
+    alike = batch == k.shape[0] == v.shape[0] and width == k.shape[3] == v.shape[3] and keys == v.shape[2]
+    alike = alike and kv_heads == v.shape[1] and (queries == keys or not causal)
+    alike = alike and (heads == kv_heads or (grouped and kv_heads and heads % kv_heads == 0))
+    if not alike or not q.dtype == k.dtype == v.dtype or not q.device == k.device == v.device or not q.numel() * keys:
+        return None
+    if torch.is_autocast_enabled(q.device.type) or invariant.wanted() or (scale or 1) <= 0 or window_size < 0:
+        return None
+    training = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
+    most = routes.most_in_program("training" if mask is None else "mask", q.dtype, q.device, index(width))
+    if most is None:
+        return None
+    short = not window_size and (2 if causal else 4) * q.numel() * keys <= most
+    if mask is not None:
+        usual = mask.dim() == 4 and not mask.requires_grad and (mask.dtype == torch.bool or mask.dtype == q.dtype)
+        left = short and usual and not causal and queries > 1 and heads == kv_heads
+        return scaled_dot_product_attention(q, k, v, mask, scale=scale) if left else None
+    if training and short:
+        shared = {"enable_gqa": True} if heads != kv_heads else {}  # no symbol, in a program with dynamic sizes
+        return scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, **shared)
+    if training:
+        return trained(q, k, v, *options)[0]
+    return None if queries <= FEW_QUERIES else forward(q, k, v, *options)[0]
 
 
 def _empty_logsumexp(q: torch.Tensor) -> torch.Tensor:

@@ -119,9 +119,18 @@ def attend(
     """
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     known: Any = None
-    plain = attention is dispatch.attention and not _tracing()
-    nothing = _ASKED.isdisjoint(asked) or not [x for x in map(asked.get, _ASKED) if x is not None and x is not False]
-    if plain and nothing:  # such as output_attentions=False
+    plain = attention is dispatch.attention
+    if _tracing():
+        if plain and not (dropout or _asked_for(asked)):
+            from . import torch_ops
+
+            masks = (causal, sliding_window or 0) if attention_mask is None else (False, 0)
+            out = torch_ops.in_program(query, key, value, attention_mask, *masks, scaling)
+            if out is not None:
+                return out.transpose(1, 2).contiguous(), None
+    elif plain and not [
+        x for x in map(asked.get, _ASKED) if x is not None and x is not False
+    ]:  # output_attentions=False
         sizes = query.shape, key.shape, query.dtype, query.requires_grad, _records()
         known = (type(module), *sizes, causal, dropout, scaling, sliding_window)
         if attention_mask is not None:
@@ -297,6 +306,11 @@ def _needs_tensor(config: Any, kind: str | None, documents: torch.Tensor | None,
     return bool(encodes) or family in _FAMILIES["decoders_say_full"]
 
 
+def _asked_for(asked: dict[str, Any]) -> list[str]:
+    """Return the arguments that ask for something, unlike output_attentions=False."""
+    return [name for name, x in asked.items() if x is not None and x is not False and name in _ASKED]
+
+
 def _refuse(named: dict[str, Any]) -> None:
     """Raise UnsupportedCase if a module requests what is not supported."""
     if found := [words for name, words in _REFUSED.items() if named.get(name, False) is not False]:
@@ -406,7 +420,7 @@ def _by_pytorch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float 
 def _by_mask(call: _Call, mask: torch.Tensor | None, asked: dict[str, Any]) -> torch.Tensor:
     """Return out (batch, num_heads, tokens, width) for a mask that is None, a tensor, ids or padding."""
     if mask is not None and mask.dim() != 2:
-        return _by_mask_tensor(replace(call, causal=False, window_size=0), mask)
+        return _by_mask_tensor(_Call(call.attention, call.q, call.k, call.v, False, 0, call.scale, call.features), mask)
     if mask is None:
         return call.out() if asked.get("cu_seq_lens_q") is None else _packed(call, asked)
     if call.window_size and not call.causal:

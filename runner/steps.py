@@ -11,8 +11,9 @@ import importlib
 import math
 import time
 import tomllib
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
@@ -161,26 +162,47 @@ def _value(said: Any, device: str, generator: torch.Generator) -> Any:
 
 def _proof(model: Declared, device: str, compiled: bool) -> StepProof:
     module, inputs = build(model, device), make_inputs(model, device)
-    calls = {name: _compiled(module, name) if compiled else module for name in SIDES}
+    modules, shared = one_each(module)
+    calls = {name: _compiled(modules[name], name) if compiled else modules[name] for name in SIDES}
     outputs = []
-    module.eval()  # without dropout
     for name in SIDES:
-        with torch.no_grad(), _attention(model, module, name):
-            outputs.append(_without_padding(_first(module(**inputs)), inputs).float())
-    module.train(model.training)
-    steps = {name: partial(_step, model, module, calls[name], inputs) for name in SIDES}
+        modules[name].eval()  # without dropout
+        with torch.no_grad(), _attention(model, modules[name], name):
+            outputs.append(_without_padding(_first(modules[name](**inputs)), inputs).float())
+        modules[name].train(model.training)
+    steps = {name: partial(_step, model, modules[name], calls[name], inputs) for name in SIDES}
+    around = {name: partial(_attention, model, modules[name], name) for name in SIDES}
     for name in (*SIDES, *SIDES, OURS):  # compiles, and counts the calls of the last one
-        with _attention(model, module, name) as counts:
+        with around[name]() as counts:
             steps[name]()
     if counts and not compiled and not (counts.served or counts.passed_on):
         return StepProof(model.name, note=NO_CALL)
-    pairs = list(_pairs(steps, device, partial(_attention, model, module)))
+    pairs = list(_pairs(steps, device, around))
     before, after = (spread(times)["value"] for times in zip(*pairs, strict=True))
     found = spread([sdpa / ours for sdpa, ours in pairs])
     differs = float((outputs[1] - outputs[0]).abs().max() / outputs[0].abs().max())
     ends = found["ci_low"], found["ci_high"]
     farther = 0.0 if differs <= ALLOWED else _farther(model, module, inputs, outputs)
-    return StepProof(model.name, before, after, found["value"], *ends, differs, farther, _words(counts))
+    return StepProof(model.name, before, after, found["value"], *ends, differs, farther, _words(counts) + shared)
+
+
+def one_each(module: nn.Module) -> tuple[dict[str, nn.Module], str]:
+    """Return a module for each side, which share all tensors, and why both have the same one if it cannot be copied.
+
+    If the sides take turns at the attention of one module, torch.compile checks the guards of both sides more slowly.
+    """
+    attributes = [each for part in module.modules() for each in vars(part).values()]
+    kept = [x for each in attributes for x in (each.values() if isinstance(each, dict) else [each])]
+    memo: dict[int, Any] = {id(x): x for x in kept if isinstance(x, torch.Tensor)}
+    try:
+        held = [cell.cell_contents for x in kept if isinstance(x, FunctionType) for cell in x.__closure__ or ()]
+        held += [x() for x in kept if isinstance(x, weakref.ref)]
+        if not any(isinstance(x, nn.Module) for x in held):  # of which a copy would use the same one
+            return {SDPA: module, OURS: deepcopy(module, memo)}, ""
+        reason = "a function refers to it"
+    except Exception as error:  # noqa: BLE001 - a model of another package may hold anything
+        reason = ": ".join(errors.describe(error))
+    return dict.fromkeys(SIDES, module), f"; both sides take turns at one module: {reason}"
 
 
 def _farther(model: Declared, module: nn.Module, inputs: Mapping[str, Any], outputs: Sequence[torch.Tensor]) -> float:
@@ -199,11 +221,12 @@ def _in_float32(said: Any) -> Any:
 
 
 def _pairs(
-    steps: Mapping[str, Callable[[], None]], device: str, around: Callable[[str], AbstractContextManager[Any]]
+    steps: Mapping[str, Callable[[], None]], device: str, around: Mapping[str, Callable[[], Any]]
 ) -> Iterator[tuple[float, float]]:
     """Yield the times of a step of each side, one after the other; each side is the first one every other time.
 
-    The speed of a host drifts by several percent within seconds, which both steps of a pair share.
+    `around` are contexts in which a side computes its attention. The speed of a host drifts by several percent within
+    seconds, which both steps of a pair share.
     """
     watch = EagerStopwatch(torch.cuda.synchronize) if device.startswith("cuda") else EagerStopwatch()
     number, begun = 0, time.perf_counter()
@@ -213,7 +236,7 @@ def _pairs(
         while number < LEAST or time.perf_counter() - begun < SECONDS:
             taken = {}
             for name in SIDES[:: 1 - 2 * (number % 2)]:
-                with around(name):
+                with around[name]():
                     (taken[name],) = watch.sample(steps[name], 1)
             yield taken[SDPA], taken[OURS]
             number += 1
@@ -225,7 +248,9 @@ def _pairs(
 def _attention(model: Declared, module: nn.Module, side: str) -> Iterator[SdpaCalls | None]:
     """Let the model compute attention by PyTorch or by ours, and yield the counts of calls where they are counted."""
     if plugged := model.library == "transformers":
-        module.set_attn_implementation("sdpa" if side == SDPA else FRONT_DOOR)  # type: ignore[operator]
+        asked = "sdpa" if side == SDPA else FRONT_DOOR
+        if module.config._attn_implementation != asked:  # type: ignore[union-attr]
+            module.set_attn_implementation(asked)  # type: ignore[operator]
         plugged = module.config._attn_implementation == FRONT_DOOR  # type: ignore[union-attr]
     with nullcontext() if side == SDPA or plugged else sdpa_replacement() as counts:
         yield counts

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -340,8 +342,40 @@ def test_compiled_calls_of_few_query_tokens_are_decoded(decoder, device, monkeyp
 
 
 @TORCH_COMPILE
-def test_a_program_with_dynamic_sizes_leaves_short_training_calls_to_pytorch(monkeypatch) -> None:
-    for name, answer in (("takes", lambda q, k, v: True), ("most_operations", lambda call, device, head_dim: 1e5)):
+@pytest.mark.parametrize(
+    "heads, kv_heads, queries, causal, trains",
+    [(12, 12, 196, False, True), (120, 120, 196, True, True), (12, 6, 196, False, True), (120, 120, 196, False, False)]
+    + [(12, 12, 8, False, False), (12, 12, 8, True, True)],
+)
+def test_a_compiled_call_is_decided_by_few_globals_as_by_many(
+    heads, kv_heads, queries, causal, trains, in_program, monkeypatch
+) -> None:
+    from kernels import torch_ops
+
+    def call(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        return kernels.attention(q, k, k, causal=causal)
+
+    def noted(entries: Sequence[Any]) -> list[bool]:
+        read.append(sum("kernels" in entry.name for entry in entries))
+        return [True] * len(entries)
+
+    read: list[int] = []
+    x = torch.zeros(1, 1, 1, 64, dtype=torch.bfloat16, requires_grad=trains)
+    q, k = x.expand(64, heads, queries, 64), x.expand(64, kv_heads, 196, 64)
+    compiled = torch.compile(call, backend=lambda *_: lambda *x: x[-1:], options={"guard_filter_fn": noted})
+    few = [*in_program(call, q, k)]
+    compiled(q, k)
+    monkeypatch.setattr(torch_ops, "in_program", lambda *_, **__: None)
+    assert few and in_program(call, q, k) == [*few, *few]
+    compiled(q, k)
+    assert queries != 196 or read[0] < 0.6 * read[1], read
+
+
+@TORCH_COMPILE
+@pytest.mark.parametrize("decided_by", ["takes", "most_in_program"])
+def test_a_program_with_dynamic_sizes_leaves_short_training_calls_to_pytorch(monkeypatch, decided_by) -> None:
+    answers = {"takes": lambda q, k, v: True, "most_in_program": lambda call, dtype, device, head_dim: 1e5}
+    for name, answer in ((decided_by, answers[decided_by]), ("most_operations", lambda call, device, head_dim: 1e5)):
         monkeypatch.setattr(routes, name, torch.compiler.assume_constant_result(answer))
     graphs: list[str] = []
     backend = lambda module, _: graphs.append(module.code) or (lambda *inputs: inputs[-1:])  # noqa: E731

@@ -4,9 +4,13 @@ import functools
 import json
 import subprocess
 import sys
+import threading
+import weakref
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -305,6 +309,48 @@ def test_both_sides_of_a_compiled_step_are_compiled_behind_graph_breaks(monkeypa
         steps._compiled(module, side)(input=torch.ones(3))
     torch.compiler.reset()
     assert graphs.count(steps.SDPA) == graphs.count(steps.OURS) >= len(module)
+
+
+def test_each_side_of_a_step_has_a_module_with_the_same_tensors() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+    module[1].weight = module[0].weight
+    module.register_buffer("scale", torch.ones(4))
+    module.derived = module[0].weight * 2
+    modules, said = steps.one_each(module)
+    ours = modules[steps.OURS]
+    assert modules[steps.SDPA] is module is not ours and ours[0] is not module[0] and not said
+    pairs = zip((*module.parameters(), *module.buffers()), (*ours.parameters(), *ours.buffers()), strict=True)
+    assert all(a is b for a, b in pairs) and ours[1].weight is ours[0].weight and ours.derived is module.derived
+    ours(torch.ones(2, 4)).sum().backward()
+    assert all(x.grad is not None for x in module.parameters())
+    for spoil in (
+        lambda x: setattr(x, "held", threading.Lock()),
+        lambda x: setattr(x, "parent", weakref.ref(module)),
+        lambda x: x.register_forward_hook(lambda *_: module[1].bias),
+    ):
+        module[0] = torch.nn.Linear(4, 4)
+        spoil(module[0])
+        modules, said = steps.one_each(module)
+        assert modules[steps.SDPA] is modules[steps.OURS] is module and "take turns at one module" in said, said
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+def test_no_turn_of_a_compiled_step_compiles_for_the_other_side(tmp_path, monkeypatch) -> None:
+    def counted(made: dict, *rest: Any) -> Iterator[tuple[float, float]]:
+        before = len(graphs)
+        yield from pairs(made, *rest)
+        told.append(len(graphs) - before)
+        found.append([each.args[1] for each in made.values()])
+
+    graphs, told, found, pairs = [], [], [], steps._pairs
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=lambda x, _: graphs.append(x) or x))
+    monkeypatch.setattr(steps, "_pairs", counted)
+    monkeypatch.setattr(steps, "SECONDS", 0.0)
+    (tmp_path / "models.toml").write_text(TINY)
+    proof, *_ = steps.prove(steps.load(tmp_path / "models.toml", ["tiny"]), "cpu", compiled=True)
+    assert not proof.note and len(graphs) >= 2 and told == [0] and proof.differs < 1e-4
+    assert [x.config._attn_implementation for x in found[0]] == ["sdpa", "attnbench"]
+    assert all(a is b for a, b in zip(*(x.parameters() for x in found[0]), strict=True))
 
 
 def test_a_program_is_warmed_and_new_lengths_are_timed(tmp_path, monkeypatch, capsys) -> None:
