@@ -127,7 +127,8 @@ def in_program(
         left = short and usual and not causal and queries > 1 and heads == kv_heads
         return scaled_dot_product_attention(q, k, v, mask, scale=scale) if left else None
     if training and short:
-        shared = {"enable_gqa": True} if heads != kv_heads else {}  # no symbol, in a program with dynamic sizes
+        # Otherwise left out: the comparison of sizes is a symbol in a program with dynamic sizes.
+        shared: dict[str, Any] = {"enable_gqa": True} if heads != kv_heads else {}
         return scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, **shared)
     if training:
         return trained(q, k, v, *options)[0]
