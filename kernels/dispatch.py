@@ -60,6 +60,8 @@ def _first(key: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options:
     """Compute a call that was not seen before, and note what it was bound to."""
     cast = autocasted(q, k, v)
     plans.check_inputs("kernels.attention", *cast, DTYPES, math.inf, any_width=True)
+    if options[2] is not None:
+        plans.scale_of(options[2], q.shape[3])  # refuses what is no number
     if features or type(options[1]) in (tuple, list):
         from .feature_calls import attention_with
 

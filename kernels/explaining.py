@@ -72,6 +72,7 @@ def answer(
         if "cu_seqlens_q" in asked:
             return _packed(q, k, v, masks, wanted, asked)
         plans.check_inputs("kernels.attention", q, k, v, DTYPES, math.inf, any_width=True)
+        plans.scale_of(softmax_scale, q.shape[3])  # refuses what is no number
         if asked or wanted != Wanted() or isinstance(masks[1], tuple) or invariant.wanted():
             return _with_features(q, k, v, masks, Features(**asked), wanted)
         return _plain(q, k, v, masks, CAPTURED if compiled else EAGER)
@@ -127,7 +128,7 @@ def _names(
     from .attention.triton_fa2.features.call import FeatureCall
 
     causal, window_size, scale = masks
-    call = FeatureCall(found, causal, window_size, q.shape[3] ** -0.5 if scale is None else scale, "ieee", bounds)
+    call = FeatureCall(found, causal, window_size, plans.scale_of(scale, q.shape[3]), "ieee", bounds)
     plan = feature_calls.faster(call, q, k, v, wanted)
     if isinstance(plan, (routes.Route, routes._DecodingRoute)):
         forward, backward = (routes.name(way, q, k, scale, window_size, causal) for way in ("forward", "backward"))
@@ -145,7 +146,7 @@ def _packed(
     starts_q = asked["cu_seqlens_q"]
     starts_k, sequences = asked.get("cu_seqlens_k", starts_q), len(starts_q) - 1
     longest = asked.get("max_seqlen_q", len(q)), asked.get("max_seqlen_k", len(k))
-    decided_masks: Any = (*masks[:2], q.shape[2] ** -0.5 if masks[2] is None else masks[2])
+    decided_masks: Any = (*masks[:2], plans.scale_of(masks[2], q.shape[2]))
     plain = not found.asked and wanted == Wanted() and type(masks[1]) is int and feature_calls._is_eager(q, k, v)
     table, before = asked.get("block_table"), ""
     if table is not None and feature_calls.reads_pages(q, k, v):

@@ -250,7 +250,7 @@ def _read(
     found = features_of(asked, q.device) if asked else _NO_FEATURES
     if asked:
         features.check(found, scores, q.device, causal=causal, window_size=window_size)
-    return found, (causal, window_size, q.shape[-1] ** -0.5 if masks[2] is None else float(masks[2]))
+    return found, (causal, window_size, plans.scale_of(masks[2], q.shape[-1]))
 
 
 def _as_rows(result: Any) -> Any:
