@@ -65,7 +65,7 @@ def _first(key: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options:
     if features or type(options[1]) in (tuple, list):
         from .feature_calls import attention_with
 
-        return attention_with(*cast, features, *options)
+        return attention_with(*cast, features, options)
     options = *one_window(*options[:2]), options[2]
     plain = type(q) in PLAIN and type(k) in PLAIN and type(v) in PLAIN
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or not plain:

@@ -4,7 +4,6 @@ Takes bfloat16 and float16 as the others do, and quantises within the call: one 
 computes. kernels/DESIGN.md says how and why.
 """
 
-
 import torch
 
 from ...plans import scale_of, wants_gradients
