@@ -67,10 +67,12 @@ def _first(key: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options:
     """Compute a call that was not seen before, and note what it was bound to."""
     cast = autocasted(q, k, v)
     plans.check_inputs("kernels.attention", *cast, DTYPES, math.inf, any_width=True)
+    if options[2] is not None:
+        plans.scale_of(options[2], q.shape[3])  # refuses what is no number
     if features or type(options[1]) in (tuple, list):
         from .feature_calls import attention_with
 
-        return attention_with(*cast, features, *options)
+        return attention_with(*cast, features, options)
     options = *one_window(*options[:2]), options[2]
     plain = type(q) in PLAIN and type(k) in PLAIN and type(v) in PLAIN
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or not plain:

@@ -72,6 +72,7 @@ def answer(
         if "cu_seqlens_q" in asked:
             return _packed(q, k, v, masks, wanted, asked)
         plans.check_inputs("kernels.attention", q, k, v, DTYPES, math.inf, any_width=True)
+        plans.scale_of(softmax_scale, q.shape[3])  # refuses what is no number
         if asked or wanted != Wanted() or isinstance(masks[1], tuple) or invariant.wanted():
             return _with_features(q, k, v, masks, Features(**asked), wanted)
         return _plain(q, k, v, masks, CAPTURED if compiled else EAGER)
@@ -111,24 +112,18 @@ def _with_features(
     if not ours or exact:
         by_sdpa = found.asked == ("mask",) and not more and not any(masks[:2]) and (masks[2] is None or masks[2] > 0)
         return Answer("torch_sdpa_auto" if by_sdpa else _DEFINITION, why)
-    return Answer(_both(*_names(q, k, v, masks, found, wanted)), _INVARIANT if invariant.wanted() else why)
+    return Answer(_both(*_names((q, k, v), masks, found, wanted)), _INVARIANT if invariant.wanted() else why)
 
 
 def _names(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    masks: Masks,
-    found: Features,
-    wanted: Wanted,
-    bounds: SequenceBounds | None = None,
+    tensors: plans.Tensors, masks: Masks, found: Features, wanted: Wanted, bounds: SequenceBounds | None = None
 ) -> tuple[str, str]:
     """Return which kernels of ours compute the forward and the backward of a call of `feature_calls.by_kernels`."""
     from .attention.triton_fa2.features.call import FeatureCall
 
-    causal, window_size, scale = masks
-    call = FeatureCall(found, causal, window_size, q.shape[3] ** -0.5 if scale is None else scale, "ieee", bounds)
-    plan = feature_calls.faster(call, q, k, v, wanted)
+    (causal, window_size, scale), (q, k, _) = masks, tensors
+    call = FeatureCall(found, causal, window_size, plans.scale_of(scale, q.shape[3]), "ieee", bounds)
+    plan = feature_calls.faster(call, *tensors, wanted)
     if isinstance(plan, (routes.Route, routes._DecodingRoute)):
         forward, backward = (routes.name(way, q, k, scale, window_size, causal) for way in ("forward", "backward"))
         return forward, backward
@@ -145,18 +140,18 @@ def _packed(
     starts_q = asked["cu_seqlens_q"]
     starts_k, sequences = asked.get("cu_seqlens_k", starts_q), len(starts_q) - 1
     longest = asked.get("max_seqlen_q", len(q)), asked.get("max_seqlen_k", len(k))
-    decided_masks: Any = (*masks[:2], q.shape[2] ** -0.5 if masks[2] is None else masks[2])
+    decided_masks: Any = (*masks[:2], plans.scale_of(masks[2], q.shape[2]))
     plain = not found.asked and wanted == Wanted() and type(masks[1]) is int and feature_calls._is_eager(q, k, v)
     table, before = asked.get("block_table"), ""
     if table is not None and feature_calls.reads_pages(q, k, v):
-        room = table.shape[1] * k.shape[1]
-        decided = routes.packed_decision(q, k, v, sequences, decided_masks, True, room) if plain else None
+        more = dict.fromkeys(found.asked, True) | {name: True for name, there in wanted._asdict().items() if there}
+        copies = asked.get("copy_pages", True)
+        way, decided = feature_calls.way_over_pages(q, (k, v), table, longest[0], decided_masks, more, copies)
         why = decided.why if decided else _NO_RULE
-        if not asked.get("copy_pages", True) or (decided and decided.implementation == routes.IN_PLACE):
+        if way == routes.IN_PLACE:
             return Answer("triton_fa2 forward, which reads the pages in place", why)
-        whole = plain or (not found.asked and wanted == Wanted(return_lse=True) and type(masks[1]) is int)
-        if whole and (way := _over_pages(q, (k, v), table, sequences, longest[0], decided_masks, plain)):
-            return Answer(way, why)
+        if way == feature_calls.BY_PARTS:
+            return Answer(_by_parts(q, (k, v), table, longest[0], decided_masks, bool(more)), why)
     if table is not None:
         before, k, v = "a copy of the pages, then ", k.flatten(0, 1), v.flatten(0, 1)
     packed = q.transpose(0, 1)[None], k.transpose(0, 1)[None], v.transpose(0, 1)[None]
@@ -164,7 +159,7 @@ def _packed(
     how = f"{_DEFINITION}, sequence by sequence"
     if ours:
         bounds = SequenceBounds(starts_q[:-1], starts_q[1:], starts_k[:-1], starts_k[1:], *longest, packed=True)
-        how = _both(*_names(*packed, masks, found, wanted, bounds))
+        how = _both(*_names(packed, masks, found, wanted, bounds))
     if not plain:
         return Answer(f"{before}{how}", "rules do not decide packed sequences with features or more results than out")
     by_rule = routes.packed_decision(q, k, v, sequences, decided_masks, ours)
@@ -172,16 +167,11 @@ def _packed(
     return Answer(f"{before}{named or how}", by_rule.why if by_rule else _NO_RULE)
 
 
-def _over_pages(
-    q: torch.Tensor, pages: Any, table: torch.Tensor, sequences: int, longest: int, masks: Any, decodes: bool
-) -> str:
-    """Return how `paged.attend` computes packed queries over pages, perhaps decoding; nothing where it does not."""
+def _by_parts(q: torch.Tensor, pages: Any, table: torch.Tensor, longest: int, masks: Any, return_lse: bool) -> str:
+    """Return how `paged.attend` computes packed queries over pages."""
     from . import paged
 
-    mixed = decodes and paged.is_mixed(q, sequences, longest)
-    if not paged.takes(q, *pages) or not (mixed or any(paged.ways(q, pages, table, sequences, masks))):
-        return ""
-    few = paged.few_of(len(q), sequences, longest) if mixed else 0
+    few = 0 if return_lse else paged.few_of(q, len(table), longest)
     if longest <= few:
         return "triton_decode"
     before = f"triton_decode for sequences of up to {few} queries; for the others " if few else ""

@@ -23,6 +23,7 @@ from .registry import UnsupportedCase
 
 _NO_FEATURES = Features()
 _uncompiled: Any = None  # `by_kernels`, once a compiled program has called it for more than out
+BY_PARTS = "paged"  # how `way_over_pages` names `paged.attend`
 _SHORT_WINDOW = 128  # keys, with sinks at head_dim 64: triton_fa2's forward takes 0.74 of gluon_hopper's time (H200)
 RowMasks = tuple[bool, Window, float | None]  # causal, window_size, softmax_scale
 _NAMES = tuple(each.name for each in fields(Features))
@@ -50,43 +51,35 @@ class Wanted(NamedTuple):
 _PLAIN_RESULT = Wanted()
 
 
-def attention_with(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    asked: dict[str, Any],
-    causal: bool,
-    window_size: Window,
-    softmax_scale: float | None,
-) -> Any:
+def attention_with(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, asked: dict[str, Any], masks: RowMasks) -> Any:
     """Compute attention with fields of Features and of Wanted: by our kernels, or from the definition.
 
-    A window_size of two numbers is (left, right): a query sees so many keys before and after its position, -1 for all.
-    With return_lse the result is out and lse; with return_max_logits it ends with the largest score of each head after
-    scale, softcap, slopes and masks, float32 (num_heads,), without a gradient. Raises UnsupportedCase for features that
-    do not go with the tensors.
+    `masks`: causal, window_size and softmax_scale. A window of two numbers is (left, right): a query sees so many keys
+    before and after its position, -1 for all. With return_lse the result is out and lse; with return_max_logits it
+    ends with the largest score of each head after scale, softcap, slopes and masks, float32 (num_heads,), without a
+    gradient. Raises UnsupportedCase for features that do not go with the tensors.
     """
     wanted, asked = Wanted.taken_from(asked)
-    causal, window_size = features.one_window(causal, window_size)
+    causal, window_size = features.one_window(*masks[:2])
     if not asked and wanted == _PLAIN_RESULT and not isinstance(window_size, tuple):
-        return dispatch.attention(q, k, v, causal=causal, window_size=window_size, softmax_scale=softmax_scale)
-    found, options = _read(asked, q, (*q.shape[:3], k.shape[2]), (causal, window_size, softmax_scale))
+        return dispatch.attention(q, k, v, causal=causal, window_size=window_size, softmax_scale=masks[2])
+    found, options = _read(asked, q, (*q.shape[:3], k.shape[2]), (causal, window_size, masks[2]))
     if wanted.return_max_logits and found.sinks is not None:
         raise UnsupportedCase("return_max_logits does not go with sinks, which are logits without a key.")
     exact = k.shape[2] == 1 and plans.wants_gradients(q, k, v)  # then gradients of the only key are 0
     if takes(q, k, v, found.asked) and learns_by_kernels(found, q, k, v) and not exact:
         return by_kernels(q, k, v, found, options, None, wanted)
-    masks = routes.by_name(*options)
+    named = routes.by_name(*options)
     if wanted.return_lse or wanted.return_max_logits:
         largest = None
         if wanted.return_max_logits:
-            scores = features.logits(q, k, found, **masks).detach().transpose(0, 1).flatten(1).float()
+            scores = features.logits(q, k, found, **named).detach().transpose(0, 1).flatten(1).float()
             largest = functional.pad(scores, (0, 1), value=float("-inf")).amax(1)  # also of no scores
-        return wanted.of(*features.attention_and_lse(q, k, v, found, **masks), largest)
+        return wanted.of(*features.attention_and_lse(q, k, v, found, **named), largest)
     if found.asked == ("mask",) and not causal and not window_size and options[2] > 0:
         grouped = q.shape[1] != k.shape[1]
         return functional.scaled_dot_product_attention(q, k, v, found.mask, scale=options[2], enable_gqa=grouped)
-    return features.attention(q, k, v, found, **masks)
+    return features.attention(q, k, v, found, **named)
 
 
 def attention_padded(
@@ -171,21 +164,40 @@ def attention_varlen(
             from . import paged  # imports triton, which may be missing
 
             masks: Any = _read({}, q, (), given)[1]
-            with_lse = asked == {"return_lse": True} and max_seqlen_q > 0
-            plain = (not asked or with_lse) and type(masks[1]) is int and masks[2] > 0 and _is_eager(q, k, v)
-            room, sequences = block_table.shape[1] * k.shape[1], len(bounds.starts_k)
-            decided = routes.packed_decision(q, k, v, sequences, masks, True, room) if plain and not asked else None
-            if not copy_pages or (decided and decided.implementation == routes.IN_PLACE):
+            way, _ = way_over_pages(q, (k, v), block_table, max_seqlen_q, masks, asked, copy_pages=copy_pages)
+            if way == routes.IN_PLACE:
                 return _over_pages(q, (k, v), bounds, block_table, asked, given)
+            starts = starts_q, starts_k
+            if way == BY_PARTS:
+                return paged.attend(q, (k, v), starts, longest, block_table, masks, bool(asked))
             if paged.takes(q, k, v):
-                mixed = plain and not asked and paged.is_mixed(q, sequences, max_seqlen_q)
-                ways = paged.ways(q, (k, v), block_table, sequences, masks)
-                if mixed or (plain and ways[1 if decided else 0]):
-                    return paged.attend(q, (k, v), (starts_q, starts_k), longest, block_table, masks, with_lse)
-                (k, v), bounds = paged.copied(q, (k, v), (starts_q, starts_k), longest, block_table)
+                (k, v), bounds = paged.copied(q, (k, v), starts, longest, block_table)
         if k.dim() == 4:
             (k, v), bounds = _rows_of_pages((k, v), block_table, bounds)
     return attention_of_rows(q, k, v, bounds, asked, given)
+
+
+def way_over_pages(
+    q: torch.Tensor, pages: Any, table: torch.Tensor, longest: int, masks: Any, asked: dict[str, Any], copy_pages: bool
+) -> tuple[str, choice.Decision | None]:
+    """Return how packed queries attend to pages of k and v that `reads_pages` accepts, and what rules decide.
+
+    A kernel of triton_fa2 reads them `routes.IN_PLACE`, `paged.attend` computes BY_PARTS, or "" there is a copy. masks:
+    causal, window_size and the scale; asked: fields of Features and of Wanted.
+    """
+    from . import paged
+
+    sequences, room = len(table), table.shape[1] * pages[0].shape[1]
+    with_lse = asked == {"return_lse": True} and longest > 0
+    plain = (not asked or with_lse) and type(masks[1]) is int and masks[2] > 0 and _is_eager(q, *pages)
+    decided = routes.packed_decision(q, *pages, sequences, masks, True, room) if plain and not asked else None
+    if not copy_pages or (decided and decided.implementation == routes.IN_PLACE):
+        return routes.IN_PLACE, decided
+    if not plain or not paged.takes(q, *pages):
+        return "", decided
+    mixed = not asked and paged.is_mixed(q, sequences, longest)
+    by_parts = mixed or paged.ways(q, pages, table, sequences, masks)[1 if decided else 0]
+    return BY_PARTS if by_parts else "", decided
 
 
 def reads_pages(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
@@ -250,7 +262,7 @@ def _read(
     found = features_of(asked, q.device) if asked else _NO_FEATURES
     if asked:
         features.check(found, scores, q.device, causal=causal, window_size=window_size)
-    return found, (causal, window_size, q.shape[-1] ** -0.5 if masks[2] is None else float(masks[2]))
+    return found, (causal, window_size, plans.scale_of(masks[2], q.shape[-1]))
 
 
 def _as_rows(result: Any) -> Any:

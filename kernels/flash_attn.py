@@ -25,7 +25,7 @@ from . import dispatch, feature_calls
 from .decode.triton_decode.checks import MAX_SEQLEN_Q
 from .feature_calls import reads
 from .features import Features, SequenceBounds, check, one_window
-from .plans import check_inputs
+from .plans import check_inputs, scale_of
 from .registry import UnsupportedCase
 from .routes import DTYPES
 
@@ -176,13 +176,13 @@ def flash_attn_with_kvcache(
         q = _rotated(q, tables, lengths, rotary_interleaved, one_position=not causal and not window)
         k = _rotated(k, tables, lengths, rotary_interleaved)
     asked = _asked(0.0, softcap, alibi_slopes, True, True)
-    masks = (causal, window, None if softmax_scale is None else float(softmax_scale))
+    masks = (causal, window, scale_of(softmax_scale, q.shape[3]))
     found, sizes = Features(softcap or 0.0, alibi_slopes=alibi_slopes), (len(q), q.shape[2], q.shape[1], cache.capacity)
     check(found, sizes, q.device, causal=causal, window_size=window)  # before anything is written
     if k is not None:
         cache.append(lengths, k, v)
     lengths = (lengths + new).clamp(0, cache.capacity)  # lengths that are not checked must not lead beyond the cache
-    if cache_leftpad is None and len(asked) == 2 and _decodes(q, window, softmax_scale):
+    if cache_leftpad is None and len(asked) == 2 and _decodes(q, window, masks[2]):
         out, lse = _decoded(q, cache, lengths, masks)
     else:
         out, lse = _of_rows(q, cache, lengths, asked, masks)
@@ -371,9 +371,9 @@ def _rotated(
     return torch.cat([turned.to(x.dtype), x[..., width:]], -1)
 
 
-def _decodes(q: torch.Tensor, window: Any, scale: float | None) -> bool:
+def _decodes(q: torch.Tensor, window: Any, scale: float) -> bool:
     few = q.device.type == "cuda" and q.shape[1] <= MAX_SEQLEN_Q and q.dtype in DTYPES
-    return few and not isinstance(window, tuple) and (scale is None or scale > 0)
+    return few and not isinstance(window, tuple) and scale > 0
 
 
 def _decoded(

@@ -59,7 +59,7 @@ def bound(
     from .features import Features
 
     feature_calls.takes(q, k, v, ())
-    options = (bool(causal), window_size, q.shape[3] ** -0.5 if scale is None else float(scale))
+    options = (bool(causal), window_size, plans.scale_of(scale, q.shape[3]))
     return lambda q, k, v: feature_calls.by_kernels(q, k, v, Features(), options, None)
 
 

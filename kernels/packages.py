@@ -50,15 +50,13 @@ def package_of(name: str) -> Package:
     return Package(**declarations()["packages"][name])
 
 
-def op(
-    name: str, call: Call, *, packed: Call | None = None, package: Package | None = None, **rules: Any
-) -> tuple[Implementation, ...]:
+def op(name: str, call: Call, *, packed: Call | None = None, **rules: Any) -> tuple[Implementation, ...]:
     """Return a package's implementation of level op; `rules` are fields that implementations.toml does not have.
 
     `packed` is a Call for packed sequences: q is (total_q, heads, head_dim), and a keyword `bounds` has their
     `kernels.features.SequenceBounds`.
     """
-    unavailable = (package or package_of(name)).unavailable
+    unavailable = package_of(name).unavailable
     keywords: Mapping[str, str] = declarations()["keywords"].get(name, {})
 
     def attention(
@@ -79,11 +77,9 @@ def op(
     return (declare(name, attention, unavailable=unavailable, **rules),)
 
 
-def decode(
-    name: str, prepare: DecodeAttention, package: Package | None = None, **rules: Any
-) -> tuple[Implementation, ...]:
+def decode(name: str, prepare: DecodeAttention, **rules: Any) -> tuple[Implementation, ...]:
     """Return a package's implementation of level decode; `rules` as for `op`."""
-    unavailable = (package or package_of(name)).unavailable
+    unavailable = package_of(name).unavailable
 
     def attention(step: DecodeStep) -> Step:
         if unavailable:

@@ -114,12 +114,14 @@ def is_mixed(q: torch.Tensor, sequences: int, longest_q: int) -> bool:
     return min(sequences, longest_q) > 0 and (longest_q <= MAX_SEQLEN_Q or 2 * len(q) < sequences * longest_q)
 
 
-def few_of(total: int, sequences: int, longest: int) -> int:
+def few_of(q: torch.Tensor, sequences: int, longest: int) -> int:
     """Return the most queries that are decoded: as many as each other sequence has if long ones are all the longest."""
+    if not is_mixed(q, sequences, longest):
+        return 0
     if longest <= MAX_SEQLEN_Q:
         return longest
-    long = total // longest
-    rest = (total - long * longest) / max(1, sequences - long)
+    long = len(q) // longest
+    rest = (len(q) - long * longest) / max(1, sequences - long)
     return next(few for few in (1, 2, 4, FEW) if rest <= few or few == FEW)
 
 
@@ -148,8 +150,7 @@ def attend(
     causal, window_size, scale = masks
     k, v = pages
     sequences = len(starts[0]) - 1
-    mixed = not return_lse and is_mixed(q, sequences, longest[0])
-    few = few_of(len(q), sequences, longest[0]) if mixed else 0
+    few = 0 if return_lse else few_of(q, sequences, longest[0])
     table = table.int()
     if longest[0] <= few:
         out = q.new_zeros(*q.shape[:2], v.shape[3])  # zeros in rows of no sequence

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
+from numbers import Real
 from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 import torch
@@ -256,6 +257,18 @@ def device_guard(device: torch.device) -> Any:
     if device.type == "cpu" or device.index == torch._C._cuda_getDevice():  # CUDA tensors exist, so CUDA is ready
         return _ON_CURRENT_DEVICE
     return torch.cuda.device(device)
+
+
+def scale_of(softmax_scale: float | None, head_dim: int) -> float:
+    """Return the factor of the scores, 1 / sqrt(head_dim) by default. Raises UnsupportedCase if it is no number."""
+    if softmax_scale is None:
+        return head_dim**-0.5
+    if not isinstance(softmax_scale, Real) or not -math.inf < softmax_scale < math.inf:
+        raise UnsupportedCase(
+            f"softmax_scale must be a finite number, or None for 1 / sqrt(head_dim), not {softmax_scale!r}; "
+            "of a tensor, pass its .item()."
+        )
+    return float(softmax_scale)
 
 
 def check_inputs(

@@ -438,7 +438,7 @@ def _gluon_hopper(
     from .attention.gluon_hopper.plan import GluonHopperPlan
 
     check(q, k, v)
-    plan = GluonHopperPlan(q, k, v, *options[:2], q.shape[3] ** -0.5 if options[2] is None else options[2])
+    plan = GluonHopperPlan(q, k, v, *options[:2], plans.scale_of(options[2], q.shape[3]))
     return plan.output, plan.forward, plan.backward, *([plan.forward_with_more] if plan.size <= 256 else [])
 
 

@@ -185,24 +185,21 @@ def _refuses(variant: str, case: AttentionCase, device: Device) -> str | None:
             return f"{name} has no bottom-right causal mask on the CPU; torch_sdpa_math has."
     if device.type != "cuda":
         return None
-    if variant == "flash" and case.dtype == "float32":
-        return f"{name} supports bfloat16 and float16 on CUDA, not float32."
     if variant == "cudnn" and 1 in (case.seqlen_q, case.seqlen_k):
         return f"{name} has no kernel for a seqlen of 1 (seen with cuDNN 9.19); torch_sdpa_auto chooses another."
     if variant in ("auto", "flash", "cudnn") and (case.num_heads or 0) > MAX_HEADS:
         return f"{name} launches a grid row a head and supports {MAX_HEADS} heads at most, not {case.num_heads}."
-    num_heads, masked = case.num_heads or 1, bool(case.asked)
-    answer = pytorch_refuses(
-        variant,
-        case.dtype,
-        case.head_dim,
-        num_heads,
-        case.num_kv_heads or num_heads,
-        bool(case.causal),
-        head_dim_v=case.head_dim_v,
-        masked=masked,
-    )
-    return f"{name}: {answer}" if answer else None
+    kind = {"head_dim_v": case.head_dim_v, "masked": bool(case.asked)}
+    return pytorch_refuses_case(variant, case, bool(case.causal), **kind)
+
+
+def pytorch_refuses_case(variant: str, case: AttentionCase, causal: bool, **kind: Any) -> str | None:
+    """Return what a backend does not compute of a case on a GPU, or None; kind: arguments of `pytorch_refuses`."""
+    if variant == "flash" and case.dtype == "float32":
+        return "torch_sdpa_flash supports bfloat16 and float16 on CUDA, not float32."
+    heads = case.num_heads or 1, case.num_kv_heads or case.num_heads or 1
+    answer = pytorch_refuses(variant, case.dtype, case.head_dim, *heads, causal, **kind)
+    return f"torch_sdpa_{variant}: {answer}" if answer else None
 
 
 @cache

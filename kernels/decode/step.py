@@ -100,6 +100,11 @@ class DecodeStep:
         return self.q.shape[3] ** -0.5 if self.softmax_scale is None else self.softmax_scale
 
     @property
+    def masks(self) -> dict[str, Any]:
+        """Return the masks and the scale as keyword arguments of an attention."""
+        return {"causal": self.causal, "window_size": self.window_size, "softmax_scale": self.softmax_scale}
+
+    @property
     def pages_of_sequences(self) -> tuple[int, ...]:
         """Return how many pages each sequence uses."""
         return tuple(-(-length // self.page_size) for length in self.lengths)

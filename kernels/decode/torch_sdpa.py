@@ -18,17 +18,8 @@ from .step import DecodeStep
 
 def decode(step: DecodeStep, *, variant: str = "auto") -> Callable[[], torch.Tensor]:
     """Return the step as a call of one backend, which raises UnsupportedCase when PyTorch has no kernel for it."""
-    k, v = step.in_use()
-    return partial(
-        torch_sdpa.attention,
-        step.q,
-        k,
-        v,
-        causal=step.causal and step.query_tokens > 1,
-        window_size=step.window_size,
-        softmax_scale=step.softmax_scale,
-        variant=variant,
-    )
+    masks = step.masks | {"causal": step.causal and step.query_tokens > 1}
+    return partial(torch_sdpa.attention, step.q, *step.in_use(), **masks, variant=variant)
 
 
 def _refuses(variant: str, case: AttentionCase, device: Device) -> str | None:
@@ -38,14 +29,7 @@ def _refuses(variant: str, case: AttentionCase, device: Device) -> str | None:
         return f"{name} has no bottom-right causal mask for {case.seqlen_q} query tokens; torch_sdpa_math has."
     if device.type != "cuda":
         return None
-    if variant == "flash" and case.dtype == "float32":
-        return f"{name} supports bfloat16 and float16 on CUDA, not float32."
-    num_heads = case.num_heads or 1
-    heads = num_heads, case.num_kv_heads or num_heads
-    answer = torch_sdpa.pytorch_refuses(
-        variant, case.dtype, case.head_dim, *heads, causal=False, seqlen_q=case.seqlen_q or 1, training=False
-    )
-    return f"{name}: {answer}" if answer else None
+    return torch_sdpa.pytorch_refuses_case(variant, case, causal=False, seqlen_q=case.seqlen_q or 1, training=False)
 
 
 def _implementation(of_op: Implementation) -> Implementation:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from .triton_decode.calls import attend, decode_op
+from .triton_decode.calls import attend
 from .triton_decode.request import Caches, Options
 
 if TYPE_CHECKING:
@@ -41,11 +41,7 @@ def mla_decode(
     table entries beyond its pages are never read. CUDA graphs can capture a call after a first call.
     Raises UnsupportedCase for tensors that do not fit together.
     """
-    if torch.compiler.is_compiling():
-        options = ("NHD", softmax_scale, causal, 0, None, None)
-        out, lse = decode_op(q, kv_cache, kv_cache, cache_seqlens, page_table, *options, latent_dim=latent_dim)
-    else:
-        caches = Caches(kv_cache, kv_cache, cache_seqlens, page_table)
-        asked = Options(softmax_scale=softmax_scale, causal=causal, latent_dim=latent_dim)
-        out, lse = attend(q, caches, asked, return_lse, tile)
+    caches = Caches(kv_cache, kv_cache, cache_seqlens, page_table)
+    options = Options(softmax_scale=softmax_scale, causal=causal, latent_dim=latent_dim)
+    out, lse = attend(q, caches, options, return_lse, tile)
     return (out, lse) if return_lse else out

@@ -34,19 +34,8 @@ def decode(step: DecodeStep, *, one_launch: bool = False, form: Any = None) -> C
         records = k.squeeze(1 if step.page_table is None else 2)
         latent: dict[str, Any] = {"softmax_scale": step.scale, "latent_dim": step.latent_dim, "causal": step.causal}
         return partial(mla_decode, step.q, records, **latent, **where)
-    return partial(
-        split_kv,
-        step.q,
-        k,
-        v,
-        causal=step.causal,
-        window_size=step.window_size,
-        softmax_scale=step.softmax_scale,
-        k_scale=step.k_scale,
-        v_scale=step.v_scale,
-        one_launch=one_launch,
-        **where,
-    )
+    where |= {"k_scale": step.k_scale, "v_scale": step.v_scale, "one_launch": one_launch}
+    return partial(split_kv, step.q, k, v, **step.masks, **where)
 
 
 def _refuses(case: AttentionCase, device: Device) -> str | None:

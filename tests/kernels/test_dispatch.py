@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -76,6 +79,35 @@ def test_on_the_cpu_pytorch_computes_it(options: dict) -> None:
     assert_right(gradients_of(kernels.attention, *inputs, **options), *inputs, **options)
     mean = kernels.attention(*inputs[:3], causal=True, softmax_scale=0.0)[:, ::2, -1]
     torch.testing.assert_close(mean, inputs[2].mean(2))
+
+
+@pytest.mark.parametrize("scale", ["0.5", torch.tensor(0.5), math.nan])
+def test_a_softmax_scale_that_is_no_finite_number_is_refused_in_words(scale) -> None:
+    q, k, v = torch.randn(3, 1, 2, 8, 16)
+    rows, starts = q[0].transpose(0, 1), torch.tensor([0, 8], dtype=torch.int32)
+    calls = (
+        partial(kernels.attention, q, k, v),
+        partial(kernels.attention, q, k, v, softcap=2.0),
+        partial(kernels.attention_varlen, rows, rows, rows, starts, starts, 8, 8),
+        partial(kernels.decode, q[:, :, :1], k, v),
+        partial(kernels.flash_attn.flash_attn_with_kvcache, *(x.transpose(1, 2) for x in (q, k, v))),
+    )
+    for call in calls:
+        with pytest.raises(registry.UnsupportedCase, match="softmax_scale must be a finite number, or None for"):
+            call(softmax_scale=scale)
+    assert "softmax_scale must be a finite number" in kernels.explain(q, k, v, softmax_scale=scale)
+
+
+@TORCH_COMPILE
+def test_a_softmax_scale_may_be_a_numpy_number_or_come_from_a_dynamic_size() -> None:
+    q, k, v = torch.randn(3, 1, 2, 8, 16)
+    of_numpy = kernels.attention(q, k, v, softmax_scale=numpy.float32(0.25))
+    assert of_numpy.equal(kernels.attention(q, k, v, softmax_scale=0.25))
+    scaled = lambda q, k, v: kernels.attention(q, k, v, softmax_scale=1 / (2 * q.shape[-1]), softcap=3.0)  # noqa: E731
+    compiled = torch.compile(scaled, backend="eager", fullgraph=True, dynamic=True)
+    for width in (16, 12, 8):
+        part = [x[..., :width] for x in (q, k, v)]
+        assert torch.allclose(compiled(*part), scaled(*part), atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -53,13 +53,13 @@ def peer(monkeypatch):
     monkeypatch.setattr(cudnn_frontend, "_DTYPES", {torch.float32: "HALF"})
     monkeypatch.setattr(flashinfer, "_HEAD_DIMS", (16,))
     monkeypatch.setattr(flashinfer, "_WORKSPACE_BYTES", 1 << 10)
+    monkeypatch.setattr(packages, "package_of", lambda name: packages.Package("here", "", module="sys"))
 
     def attention(name, level):
         module = sys.modules[f"kernels.{registry.FOLDERS[level]}.{name}"]
-        here = packages.Package("here", "", module="sys")
         if level == "decode":
-            return packages.decode(name, module.prepare, here)[0].attention
-        return packages.op(name, module.call, packed=module.packed, package=here)[0].attention
+            return packages.decode(name, module.prepare)[0].attention
+        return packages.op(name, module.call, packed=module.packed)[0].attention
 
     yield attention
 

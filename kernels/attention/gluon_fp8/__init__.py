@@ -4,13 +4,9 @@ Takes bfloat16 and float16 as the others do, and quantises within the call: one 
 computes. kernels/DESIGN.md says how and why.
 """
 
-import importlib
-import importlib.util
-import math
-
 import torch
 
-from ...plans import wants_gradients
+from ...plans import scale_of, wants_gradients
 from ...registry import AttentionCase, Device, UnsupportedCase, declare
 from .. import gluon_hopper
 
@@ -31,7 +27,7 @@ def attention(
     check(q, k, v, window_size, causal=causal)
     if q.numel() == 0 or k.numel() == 0:
         return torch.zeros_like(q)
-    scale = 1 / math.sqrt(q.shape[-1]) if softmax_scale is None else softmax_scale
+    scale = scale_of(softmax_scale, q.shape[-1])
     if scale <= 0:  # the kernel takes the maximum of a row before it scales
         q, scale = (-q, -scale) if scale < 0 else (q * 0.0, 1.0)
     from . import plan  # needs Gluon, which this package must import without
@@ -51,11 +47,7 @@ def check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window_size: int, *
 
 
 def _refuses(case: AttentionCase, device: Device) -> str | None:
-    try:
-        importlib.import_module(".plan", __name__)
-    except (ImportError, AttributeError) as error:  # Gluon is experimental: its names move
-        return f"gluon_fp8 cannot use the Gluon of this Triton: {error}."
-    return None
+    return gluon_hopper.gluon_lacks("gluon_fp8", __name__)
 
 
 def _unavailable() -> str | None:

@@ -5,7 +5,6 @@ Forward and backward for head dims up to 256, and the forward up to 512. kernels
 
 import importlib
 import importlib.metadata
-import math
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ import torch
 from ... import plans
 from ...features import Features, SequenceBounds
 from ...features import check as check_features
-from ...plans import Options, check_inputs
+from ...plans import Masks, check_inputs
 from ...registry import AttentionCase, Device, UnsupportedCase, declare, triton_missing
 from .configs import HALF, HEAD_DIMS, MOST_PACKED, SCORES, takes_head_dims, takes_packed
 
@@ -41,14 +40,15 @@ def attention(
 
     With `bounds`, sequences lie one after the other: q is (1, num_heads, total_q, head_dim).
     """
+    scale = plans.scale_of(softmax_scale, q.shape[-1] or 1)
+    masks = bool(causal), window_size, scale
     if features is not None and features.asked:
-        return _attend_with_sinks(q, k, v, features, bounds, (bool(causal), window_size, softmax_scale))
-    if bounds is not None:
-        scale = q.shape[-1] ** -0.5 if softmax_scale is None else float(softmax_scale)
-        return _attend_packed(q, k, v, bounds, (bool(causal), window_size, scale))
-    from . import plan  # needs Gluon, which this package must import without
+        return _attend_with_sinks(q, k, v, features, bounds, masks)
+    from . import packed, plan  # need Gluon, which this package must import without
 
-    scale = 1 / math.sqrt(q.shape[-1] or 1) if softmax_scale is None else softmax_scale
+    if bounds is not None:
+        _check_packed(q, k, v, bounds, scale)
+        return plans.attend(packed.PackedCall(bounds, *masks), q, k, v)
     if scale > 0:
         known = plan.known_plan(q, k, v, causal, window_size, scale)
         if known is not None:
@@ -61,20 +61,10 @@ def attention(
     return plan.attend(q, k, v, causal, window_size, scale)
 
 
-def _attend_packed(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: SequenceBounds, masks: tuple[bool, int, float]
-) -> torch.Tensor:
-    from .packed import PackedCall
-
-    _check_packed(q, k, v, bounds, masks[2])
-    return plans.attend(PackedCall(bounds, *masks), q, k, v)
-
-
 def _attend_with_sinks(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, features: Features, bounds: SequenceBounds | None, masks: Options
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, features: Features, bounds: SequenceBounds | None, masks: Masks
 ) -> torch.Tensor:
     causal, window_size, scale = masks
-    scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
     sinks = features.asked == ("sinks",)
     if sinks and scale <= 0:
         raise UnsupportedCase(f"gluon_hopper takes sinks and a positive scale, not {scale}.")
@@ -93,7 +83,6 @@ def _attend_with_sinks(
     if not q.numel() or not k.numel():
         raise UnsupportedCase(f"gluon_hopper got q {tuple(q.shape)} and k {tuple(k.shape)}: with sinks none is empty.")
     q, k, v = map(addressable, (q, k, v))
-    masks = causal, window_size, scale
     call: Any = with_sinks(features, q, k, v, bounds, masks) if sinks else with_scores(features, q, k, v, masks)
     if call is None:
         raise UnsupportedCase(_SCORES)
@@ -140,10 +129,15 @@ def _refuses(case: AttentionCase, device: Device) -> str | None:
     for name in asked & set(SCORES):
         if len(asked) > 1 or case.dtype not in (None, "bfloat16") or (case.head_dim or 128) not in SCORES[name]:
             return _SCORES
+    return gluon_lacks("gluon_hopper", __name__)
+
+
+def gluon_lacks(name: str, package: str) -> str | None:
+    """Return why the package of an implementation cannot use the Gluon that is installed, or None."""
     try:
-        importlib.import_module(".plan", __name__)
+        importlib.import_module(".plan", package)
     except (ImportError, AttributeError) as error:  # Gluon is experimental: its names move
-        return f"gluon_hopper cannot use the Gluon of this Triton: {error}."
+        return f"{name} cannot use the Gluon of this Triton: {error}."
     return None
 
 

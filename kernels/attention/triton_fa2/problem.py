@@ -10,7 +10,7 @@ import torch
 
 from ...features import Window, reach
 from ...launches import INTERPRETED
-from ...plans import LOG2_E, check_inputs
+from ...plans import LOG2_E, check_inputs, scale_of
 from ...registry import UnsupportedCase
 from ...tables import machine_of
 from . import split, tuning
@@ -58,10 +58,9 @@ class TritonProblem:
     ) -> TritonProblem:
         """Describe the problem of q (batch, num_heads, seqlen_q, head_dim) and k (batch, num_kv_heads, seqlen_k, …)."""
         chip = _INTERPRETED_CHIP if INTERPRETED else _chip(q.device)
-        scale = q.shape[3] ** -0.5 if scale is None else float(scale)
         batch, num_heads, seqlen_q, head_dim = q.shape
         sizes = (batch, num_heads, k.shape[1], seqlen_q, k.shape[2], head_dim)
-        return cls(q.device, q.dtype, *sizes, bool(causal), window_size, scale, precision, *chip)
+        return cls(q.device, q.dtype, *sizes, bool(causal), window_size, scale_of(scale, head_dim), precision, *chip)
 
     @cached_property
     def precision(self) -> str:

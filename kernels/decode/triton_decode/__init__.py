@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from .calls import attend, decode_op
+from .calls import attend
 from .checks import MAX_HEAD_DIM, MAX_SEQLEN_Q
 from .request import Caches, Options
 
@@ -48,10 +48,7 @@ def decode(
     entries beyond its pages are never read. There is no synchronization; capture CUDA graphs after a first call.
     Raises UnsupportedCase for tensors that do not fit together.
     """
-    options = (kv_layout, softmax_scale, causal, window_size)
-    if torch.compiler.is_compiling():
-        out, lse = decode_op(q, k_cache, v_cache, cache_seqlens, page_table, *options, k_scale, v_scale)
-    else:
-        caches = Caches(k_cache, v_cache, cache_seqlens, page_table, k_scale, v_scale)
-        out, lse = attend(q, caches, Options(*options), return_lse, tile, one_launch=one_launch)
+    caches = Caches(k_cache, v_cache, cache_seqlens, page_table, k_scale, v_scale)
+    options = Options(kv_layout, softmax_scale, causal, window_size)
+    out, lse = attend(q, caches, options, return_lse, tile, one_launch=one_launch)
     return (out, lse) if return_lse else out

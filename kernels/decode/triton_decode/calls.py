@@ -34,6 +34,8 @@ def attend(
 
     Latents are both caches.
     """
+    if torch.compiler.is_compiling():
+        return decode_op(q, *caches[:4], *options[:4], *caches[4:], options.latent_dim)
     if invariant.wanted():
         return invariant.decode(q, caches, options)
     k, v, *others = caches

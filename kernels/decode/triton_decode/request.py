@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 
+from ...plans import scale_of
 from . import checks
 from .checks import require
 
@@ -102,7 +103,7 @@ def request_of(q: torch.Tensor, caches: Caches, options: Options, *, check_devic
         ragged=caches.seqlens is not None,
         causal=options.causal,
         window_size=options.window_size or 0,
-        softmax_scale=width**-0.5 if options.softmax_scale is None else options.softmax_scale,
+        softmax_scale=scale_of(options.softmax_scale, width),
         strides=(*q.stride()[:3], *of_k, *of_v, pages, *factors),
         scaled=(caches.k_scale is not None, caches.v_scale is not None),
         rope_dim=width - latent_dim if latent_dim else 0,

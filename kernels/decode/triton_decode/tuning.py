@@ -9,10 +9,6 @@ from dataclasses import dataclass
 
 from ...tables import family
 
-CHIPS = ("sm_80", "sm_86", "sm_90")
-CACHES = ("half", "e4m3", "float32")
-BLOCK_DIMS = (16, 32, 64, 128, 256, 512)
-ROWS = (16, 32, 64, 128)  # 128: more than one tile of 64, or one of 128
 # How a request fills the GPU. "many": many tiles. "brief": many tiles with few keys. "whole": about one tile for each
 # multiprocessor, with a moderate number of keys. "whole_brief": the same with few keys. "few": tiles that many programs
 # share. "short": few tiles with few keys. "shortest": short even if a tile had 16 rows. "single": short, for callers

@@ -18,7 +18,7 @@ from .... import invariant
 from ....constants import Constants
 from ....features import Features, SequenceBounds, Window, check, reach, threshold
 from ....launches import INTERPRETED
-from ....plans import LOG2_E, attend_with_sinks, check_inputs, device_guard
+from ....plans import LOG2_E, attend_with_sinks, check_inputs, device_guard, scale_of
 from ....registry import UnsupportedCase
 from ....tables import family, machine_of
 from ..panels import panels
@@ -330,7 +330,7 @@ def attend_checked(
             "the latter from the definition."
         )
     features = features.seeded(q.device)
-    scale = q.shape[3] ** -0.5 if scale is None else float(scale)
+    scale = scale_of(scale, q.shape[3])
     return attend(FeatureCall(features, bool(causal), window_size, scale, precision, bounds), q, k, v)
 
 
