@@ -115,7 +115,8 @@ def in_program(
     alike = alike and (heads == kv_heads or (grouped and kv_heads and heads % kv_heads == 0))
     if not alike or not q.dtype == k.dtype == v.dtype or not q.device == k.device == v.device or not q.numel() * keys:
         return None
-    if torch.is_autocast_enabled(q.device.type) or invariant.wanted() or (scale or 1) <= 0 or window_size < 0:
+    positive = scale is None or scale > 0
+    if torch.is_autocast_enabled(q.device.type) or invariant.wanted() or not positive or window_size < 0:
         return None
     training = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
     most = routes.most_in_program("training" if mask is None else "mask", q.dtype, q.device, index(width))
