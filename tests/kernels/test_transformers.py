@@ -17,15 +17,11 @@ from tests.cases import cases
 from tests.kernels.conftest import in_both_places
 
 transformers = pytest.importorskip("transformers", reason="the names are registered with transformers")
-masking = pytest.importorskip("transformers.masking_utils")
 
 VOCAB = 50  # as in SIZES
 SIZES = cases(__file__, "sizes")  # of tiny models
 NO_TOKENS = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
-CONFIGS = {
-    family: getattr(transformers, name)(**SIZES[sizes], **more, **NO_TOKENS)
-    for family, (name, sizes, more) in cases(__file__, "configurations").items()
-}
+CONFIGURATIONS = cases(__file__, "configurations")
 VISION = SIZES["vision"]
 BLOOM = transformers.BloomConfig(vocab_size=VOCAB, hidden_size=32, n_layer=1, n_head=4)
 CLOSE = {"rtol": 1e-4, "atol": 2e-5}  # float32, two layers: sums in another order
@@ -46,8 +42,10 @@ def both(model: torch.nn.Module, name: str = ours.FRONT_DOOR) -> tuple[torch.nn.
 
 
 def causal_model(family: str) -> torch.nn.Module:
+    name, sizes, more = CONFIGURATIONS[family]  # collecting need not load all families, which takes a second
+    config = getattr(transformers, name)(**SIZES[sizes], **more, **NO_TOKENS)
     torch.manual_seed(0)
-    return transformers.AutoModelForCausalLM.from_config(CONFIGS[family]).eval()
+    return transformers.AutoModelForCausalLM.from_config(config).eval()
 
 
 def tokens(count: int = 12, batch: int = 3) -> torch.Tensor:
@@ -75,7 +73,7 @@ MASKS = {"none": torch.ones(3, 12, dtype=torch.long), "left": padded("left"), "r
 MASKS["holes"] = MASKS["none"].clone()  # padding at both sides and between tokens
 MASKS["holes"][0, :2] = MASKS["holes"][1, 4:6] = MASKS["holes"][2, 9:] = 0
 FEW = [("llama", "none"), ("llama", "left"), ("mistral", "left"), ("gemma2", "left"), ("gpt_oss", "none")]
-EVERY = list(itertools.product(CONFIGS, MASKS))
+EVERY = list(itertools.product(CONFIGURATIONS, MASKS))
 
 
 @in_both_places
@@ -218,6 +216,7 @@ def test_a_mask_of_padding_knows_whether_it_is_causal_where_its_module_does_not(
 
 
 def test_a_model_that_asks_for_a_mask_tensor_gets_one_with_what_its_modules_are_not_told() -> None:
+    masking = transformers.masking_utils
     asked = {"mask_function": masking.bidirectional_mask_function, "allow_is_bidirectional_skip": False}
     assert ours.describe_mask(2, 3, 4, **asked, attention_mask=torch.ones(2, 4).bool()).shape == (2, 1, 3, 4)
     assert ours.describe_mask(2, 3, 4, **asked | {"allow_is_bidirectional_skip": True}) is None
@@ -329,11 +328,10 @@ def test_dropout_drops_its_share_by_the_generator_and_is_left_to_pytorch_by_one_
 
 def test_a_window_to_both_sides_needs_no_mask_where_modules_pass_it_and_nothing_is_padded() -> None:
     q, real, config = torch.randn(1, 2, 6, 16), torch.ones(1, 6, dtype=torch.bool), transformers.ModernBertConfig()
-    described = functools.partial(
-        ours.describe_mask, 1, 6, 6, mask_function=masking.sliding_window_bidirectional_mask_function(2)
-    )
+    near = transformers.masking_utils.sliding_window_bidirectional_mask_function(2)
+    described = functools.partial(ours.describe_mask, 1, 6, 6, mask_function=near)
     assert described(attention_mask=real, config=config) is None
-    seen = described(config=CONFIGS["llama"])
+    seen = described(config=causal_model("llama").config)
     assert described(attention_mask=real.tril(4), config=config).equal(seen & real.tril(4))
     found, expected = (
         attend(q, q, q, mask, is_causal=False, **window)[0]
@@ -344,18 +342,19 @@ def test_a_window_to_both_sides_needs_no_mask_where_modules_pass_it_and_nothing_
 
 def test_a_mask_is_read_without_an_import_which_would_end_the_graph_of_a_compiled_program(monkeypatch) -> None:
     ours.register([])
+    causal = transformers.masking_utils.causal_mask_function
     monkeypatch.setitem(sys.modules, "transformers", None)
-    assert ours.describe_mask(2, 3, 3, mask_function=masking.causal_mask_function) is None
+    assert ours.describe_mask(2, 3, 3, mask_function=causal) is None
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 def test_compiled_code_gets_a_mask_tensor_where_it_cannot_look_into_the_mask() -> None:
-    window = masking.sliding_window_causal_mask_function(3)
+    window = transformers.masking_utils.sliding_window_causal_mask_function(3)
     assert ours.describe_mask(2, 6, 6, mask_function=window) is None
     compiled = torch.compile(lambda kind: ours.describe_mask(2, 6, 6, mask_function=kind), backend="eager")
     found = compiled(window)
     assert found[0, 0, 5].tolist() == [False, False, False, True, True, True]
-    assert compiled(masking.causal_mask_function) is None
+    assert compiled(transformers.masking_utils.causal_mask_function) is None
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
@@ -416,7 +415,7 @@ def test_a_captured_graph_reads_the_padding_at_each_replay(causal: bool) -> None
 
 @pytest.mark.gpu
 def test_dropout_on_the_gpu_follows_the_generator_and_recomputes_what_it_kept() -> None:
-    config = copy.deepcopy(CONFIGS["gpt2"])
+    config = causal_model("gpt2").config
     config.attn_pdrop = 0.3
     torch.manual_seed(0)
     model = transformers.AutoModelForCausalLM.from_config(config).cuda().train()

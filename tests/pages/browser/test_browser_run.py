@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, expect
 
 from results.files import journal
 from runner import launch
-from tests.pages.browser.serving import ROOT, Server, settled, visit
+from tests.pages.browser.serving import ROOT, Server, opened_in, settled, visit
 from tests.runner.conftest import HERE
 from tests.runner.fast_worker import SETTINGS_VARIABLE
 
@@ -25,7 +25,7 @@ SWEEP = "run_sweep?sweep=quick&edit_seqlen_quick=512,1024&edit_implementations_q
 def home(tmp_path: Path, shipped: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """A server of its own, whose sweeps stick at a cell; whatever it left running is cancelled and waited for."""
     monkeypatch.setenv("ATTNBENCH_WORKER", f"{sys.executable} {HERE / 'fast_worker.py'}")
-    monkeypatch.setenv(SETTINGS_VARIABLE, json.dumps({"delay_s": 1.0, "stuck_at": ["torch_naive", "bwd", 1024]}))
+    monkeypatch.setenv(SETTINGS_VARIABLE, json.dumps({"stuck_at": ["torch_naive", "bwd", 1024]}))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     shutil.copyfile(shipped, tmp_path / shipped.name)
     server = Server(tmp_path).start()
@@ -53,7 +53,7 @@ def test_a_sweep_is_found_again_cancelled_and_resumed_to_its_end(chrome: Browser
     assert launch.status(status.run_id).state == "running"
     home.environment[SETTINGS_VARIABLE] = "{}"  # of the worker that resumes
     home.start()
-    second = visit(chrome, f"{home.url}/run_sweep")
+    second = opened_in(first.context, f"{home.url}/run_sweep")  # has loaded the scripts
     expect(second.get_by_text(status.run_id).first).to_be_visible()
     second.get_by_role("button", name="Cancel").click()
     second.get_by_role("button", name="Yes, cancel it").click()

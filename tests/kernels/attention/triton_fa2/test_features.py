@@ -4,7 +4,6 @@ import itertools
 
 import pytest
 import torch
-from torch._dynamo.testing import CompileCounterWithBackend
 
 import kernels
 from kernels import feature_calls, features, registry
@@ -216,6 +215,8 @@ def test_the_front_door_computes_features_where_no_kernel_does():
 
 
 def test_torch_compile_keeps_features_whole_in_one_program_for_all_lengths(monkeypatch, device):
+    from torch._dynamo.testing import CompileCounterWithBackend  # seconds at import, which collecting need not take
+
     monkeypatch.setattr(feature_calls, "takes", lambda *asked: True)
     blocks = kernels.block_mask(torch.ones(1, 2, 1, 1, dtype=torch.bool, device=device))
 
