@@ -1,5 +1,6 @@
 """What other tools read: each layout, read by the importer of that tool, gives the numbers that went in."""
 
+import io
 import json
 from collections.abc import Callable
 
@@ -7,7 +8,7 @@ import pytest
 
 from results.formats import Understanding, understand
 from results.records import Measurement, Run, Status, attention_case, decode_case
-from results.render import export
+from results.render import export, peers
 from results.store.database import Store
 
 CASE = attention_case(batch=2, num_heads=8, num_kv_heads=2, seqlen=1024, head_dim=64, dtype="bfloat16", causal=True)
@@ -82,6 +83,11 @@ def test_the_json_of_clickbench_has_a_query_a_case_and_null_for_a_failure(store:
     assert len({len(entry["result"]) for entry in entries.values()} | {len(entries["mine"]["queries"])}) == 1
     assert [0.05 * 0.9 / 1e3, 0.05 / 1e3, 0.05 * 1.1 / 1e3] in entries["mine"]["result"]
     assert all(row == [None] * 3 for row in entries["huge"]["result"])
+
+
+def test_a_format_says_how_many_numbers_it_holds(store: Store) -> None:
+    written = {form: export.write(store, form, io.BytesIO()) for form in peers.FORMS}
+    assert written == {"liger": 3, "cudnn": 4, "flashinfer-trace": 5, "clickbench": 6}
 
 
 def test_runs_are_grouped_into_files_that_an_upload_takes(store_of: Callable[..., Store]) -> None:
