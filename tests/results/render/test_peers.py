@@ -31,6 +31,7 @@ ROWS = [
     _row(DECODE, "torch_naive", 0.5, mode="decode"),
     _row(DECODE, "mine", 0.05, mode="decode"),
 ]
+OF_KERNELS = {("torch_naive", "fwd"): 1.25, ("'=mine()", "fwd"): 0.3123456789012345, ("'=mine()", "bwd"): 0.9}
 
 
 @pytest.fixture
@@ -45,11 +46,7 @@ def _numbers(found: Understanding, metric: str = "latency_ms") -> dict[tuple[str
 def test_the_long_csv_of_liger_gives_the_medians_and_quantiles(store: Store) -> None:
     found = understand("a.csv", export.export(store, "liger"))
     assert (found.format, found.rejected) == ("liger", ())
-    assert _numbers(found) == {
-        ("torch_naive", "fwd"): 1.25,
-        ("'=mine()", "fwd"): 0.3123456789012345,
-        ("'=mine()", "bwd"): 0.9,
-    }
+    assert _numbers(found) == OF_KERNELS
     case = found.measurements[0].case
     assert (case.batch, case.num_heads, case.seqlen_q, case.head_dim, case.dtype) == (2, 8, 1024, 64, "bfloat16")
     assert found.measurements[0].p20 == 1.25 * 0.9 and found.runs[0].gpu_name == "NVIDIA H200"
@@ -58,12 +55,7 @@ def test_the_long_csv_of_liger_gives_the_medians_and_quantiles(store: Store) -> 
 def test_the_header_of_cudnn_gives_the_times_and_keeps_failures(store: Store) -> None:
     found = understand("a.csv", export.export(store, "cudnn"))
     assert (found.format, found.rejected) == ("cudnn_training", ())
-    assert _numbers(found) == {
-        ("torch_naive", "fwd"): 1.25,
-        ("'=mine()", "fwd"): 0.3123456789012345,
-        ("'=mine()", "bwd"): 0.9,
-        ("huge", "fwd"): None,
-    }
+    assert _numbers(found) == OF_KERNELS | {("huge", "fwd"): None}
     assert {m.case for m in found.measurements} == {CASE}
     assert not any((m.note or "").startswith("as printed") for m in found.measurements)
 
