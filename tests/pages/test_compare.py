@@ -116,9 +116,12 @@ def test_the_newest_two_runs_of_one_sweep_on_one_gpu_are_compared_first(page, ho
 
 
 def test_two_implementations_of_one_run_are_judged(page, home):
+    rows = [latency(1.0, 128, run_id="other", name=name) for name in ("mine", "torch_naive")]
+    RunFolder.create(home, replace(RUN, run_id="other"), rows)
+    linked = opened("compare", of="Two implementations", of_run="other")
+    assert linked.selectbox(key="against").value == "torch_naive"
     page.get_by_key("of").set_value("Two implementations").run()
     page.selectbox(key="of_run").select("run-a").run()
-    assert page.selectbox(key="against").value == "torch_naive"
     page.selectbox(key="with").select("triton_fa2").run()
     assert "One run: one machine" in shown(page)
     assert "UNCLEAR: too noisy" in set(cells(page)["verdict"])
