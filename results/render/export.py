@@ -78,10 +78,9 @@ def export(store: Store, form: str, selection: Selection = EVERYTHING) -> bytes:
     return file.getvalue()
 
 
-def write(store: Store, form: str, file: BinaryIO, selection: Selection = EVERYTHING) -> int:
-    """Write the selected measurements row by row; return how many of them the format can hold."""
-    written = FORMS[form](_Selected(store, selection), file)
-    return count(store, selection) if written is None else written
+def write(store: Store, form: str, file: BinaryIO, selection: Selection = EVERYTHING) -> int | None:
+    """Write the selected measurements row by row; return how many the format can hold, or None if it holds all."""
+    return FORMS[form](_Selected(store, selection), file)
 
 
 def count(store: Store, selection: Selection = EVERYTHING) -> int:

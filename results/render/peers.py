@@ -70,9 +70,13 @@ def clickbench(runs: Runs, file: BinaryIO) -> int:
 
     Each result is in seconds: the 20 % quantile, the median and the 80 % quantile.
     """
-    entries = [entry for run, measured in runs for entry in _clickbench(run, list(measured))]
+    entries, count = [], 0
+    for run, measured in runs:
+        latencies = _latencies(list(measured))
+        entries += _clickbench(run, latencies)
+        count += len({(m["implementation"], _key(m)) for m in latencies})
     file.write(json.dumps(entries, indent=1).encode() + b"\n")
-    return sum(len(entry["result"]) for entry in entries)
+    return count
 
 
 def _write_csv(
@@ -179,8 +183,7 @@ def _evaluated(m: Fields, reference: float | None) -> dict[str, Any]:
     return {"status": "PASSED", "log": "", "correctness": None, "performance": performance}
 
 
-def _clickbench(run: Fields, measured: list[Fields]) -> Iterator[dict[str, Any]]:
-    latencies = _latencies(measured)
+def _clickbench(run: Fields, latencies: list[Fields]) -> Iterator[dict[str, Any]]:
     queries = list(dict.fromkeys(map(_key, latencies)))
     by_name: dict[str, dict[tuple, Fields]] = defaultdict(dict)
     for m in latencies:

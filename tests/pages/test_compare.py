@@ -97,14 +97,15 @@ def test_time_and_cycles_stand_in_columns_of_their_own_and_runs_apart_say_what_k
 
 def test_the_newest_two_runs_of_one_sweep_on_one_gpu_are_compared_first(page, home):
     quick = {"name": "quick"}
-    for run_id, day, gpu, sweep in (
-        ("one", "05", GPU, quick),
-        ("two", "06", GPU, quick),
-        ("elsewhere", "07", "Other GPU", quick),
-        ("otherwise", "08", GPU, {"name": "other"}),
+    for run_id, day, gpu, sweep, ms in (
+        ("older", "04", GPU, quick, 0.94),  # differs most from the next
+        ("one", "05", GPU, quick, 1.0),
+        ("two", "06", GPU, quick, 0.97),
+        ("elsewhere", "07", "Other GPU", quick, 1.0),
+        ("otherwise", "08", GPU, {"name": "other"}, 1.0),
     ):
         run = replace(RUN, run_id=run_id, created=f"2026-03-{day}T00:00:00", gpu_name=gpu, sweep=sweep)
-        RunFolder.create(home, run, [latency(1.0, seqlen, run_id=run_id) for seqlen in (128, 256)])
+        RunFolder.create(home, run, [latency(ms, seqlen, run_id=run_id) for seqlen in (128, 256)])
     again = opened("compare")
     assert "compare one two" in again.code[-1].value
     assert "Shown first: your newest runs of one sweep on one GPU." in shown(again)
@@ -115,9 +116,12 @@ def test_the_newest_two_runs_of_one_sweep_on_one_gpu_are_compared_first(page, ho
 
 
 def test_two_implementations_of_one_run_are_judged(page, home):
+    rows = [latency(1.0, 128, run_id="other", name=name) for name in ("mine", "torch_naive")]
+    RunFolder.create(home, replace(RUN, run_id="other"), rows)
+    linked = opened("compare", of="Two implementations", of_run="other")
+    assert linked.selectbox(key="against").value == "torch_naive"
     page.get_by_key("of").set_value("Two implementations").run()
     page.selectbox(key="of_run").select("run-a").run()
-    assert page.selectbox(key="against").value == "torch_naive"
     page.selectbox(key="with").select("triton_fa2").run()
     assert "One run: one machine" in shown(page)
     assert "UNCLEAR: too noisy" in set(cells(page)["verdict"])

@@ -34,8 +34,9 @@ def test_the_page_names_the_saving_who_runs_out_of_memory_and_what_fits(app):
     assert "triton_fa2 takes 128 MiB at seqlen 256, 1/8 of torch_naive" in words
     assert "torch_naive is out of memory from 512 in float16" in words
     spec = json.loads(page.get("plotly_chart")[0].proto.spec)
-    names = [trace.get("name") for trace in spec["data"]]
-    assert {"torch_naive", "triton_fa2", "torch_naive formula", "torch_naive OOM"} <= set(names)
+    traces = {trace.get("name"): trace for trace in spec["data"]}
+    assert {"torch_naive", "triton_fa2", "torch_naive formula"} <= set(traces)
+    assert traces["torch_naive OOM"]["x"] == [512]
     assert any("device memory 1000 MiB" in str(trace.get("text")) for trace in spec["data"])
     assert spec["layout"]["yaxis"]["type"] == "log"
     page.selectbox(key="fits_in").select("8 GB").run()
@@ -56,7 +57,8 @@ def test_the_page_names_the_saving_who_runs_out_of_memory_and_what_fits(app):
     at_one = memory.longest(table, 8192.0)[1].set_index("implementation")["formula"]
     assert longest.set_index("implementation")["formula"]["torch_naive"] == at_one["torch_naive"]
     page.radio(key="mode").set_value("bwd").run()
-    assert "· forward<" in json.loads(page.get("plotly_chart")[0].proto.spec)["layout"]["title"]["text"]
+    title = json.loads(page.get("plotly_chart")[0].proto.spec)["layout"]["title"]["text"]
+    assert "· forward<" in title and "over torch_naive" not in title
 
 
 def test_one_of_several_equals_is_not_named_alone(monkeypatch):

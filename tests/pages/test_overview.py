@@ -78,9 +78,8 @@ def test_the_next_best_can_be_the_baseline_and_a_mean_over_few_shapes_is_named()
     assert "1.11× near, the next best, and 1.12× fa4 on average" in said
     assert "leads those measured in most shapes" in said and said.endswith("(few has 13.1×, but only over 2 shapes)")
     tie = {"winner": "mine", "mark": cells.TIE, "dtype": "float16"}
-    assert "mine is ahead, but in no shape with certainty: 1.12×" in ranking._sentence(
-        [best, *others], best, [tie], chosen
-    )
+    said = ranking._sentence([best, *others], best, [tie], chosen)
+    assert "mine is ahead, but in no shape with certainty: 1.12×" in said
 
 
 def test_ones_own_winner_is_not_its_baseline():

@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import product
 
 import pytest
 import streamlit as st
@@ -42,30 +43,27 @@ def tuned(home, monkeypatch, tmp_path):
 
 
 def test_a_recording_draws_for_a_measured_card_and_for_one_that_nobody_measured(page):
-    for card in (H200, A100):
+    names = ("beitv2-b-training", "gemma-3-12b-training", "deepseek-v3-layers-training")
+    for card, name in product((H200, A100), names):
         page.selectbox(key="program_card").set_value(card)
-        for name in ("beitv2-b-training", "gemma-3-12b-training", "deepseek-v3-layers-training"):
-            draws(page.selectbox(key="program").set_value(SHIPPED[name].name).run(), card, name)
-
-
-def draws(page, card, name):
-    program = SHIPPED[name]
-    said, guessed = shown(page), card == A100 and bool(program.tuned)
-    assert ("Nobody has measured these calls on the A100 SXM4 80GB" in said) == guessed
-    assert ("takes the tiles of sm_80, made for its compute capability (expected, not measured" in said) == guessed
-    assert any(f"tune --program results/programs/{name}.json" in block.value for block in page.code)
-    assert ("This call was not timed with other tiles" in said) == bool(program.tuned)
-    assert any(block.value.endswith(f"{name}.json --tiles") for block in page.code) == bool(program.tuned)
-    assert ("Silent fallbacks" in said) == any(call.fallback for call in program.calls)
-    assert len(page.dataframe) == bool(program.tuned)
-    facts = re.findall("<dd>(.*?)</dd>", "".join(block.value for block in page.get("html")))
-    assert len(facts) == 4 * bool(program.tuned)
-    assert all(re.fullmatch(r"[\d.]{1,5} m?s", value) for value in facts), facts
-    if program.tuned:
-        table = page.dataframe[0].value
-        assert table["count"].sum() == sum(call.count for call in program.tuned)
-        assert table["from"].str.startswith("assumed from NVIDIA").all() == guessed
-        assert table["share"].is_monotonic_decreasing and table["share"].sum() == pytest.approx(1)
+        program = SHIPPED[name]
+        page.selectbox(key="program").set_value(program.name).run()
+        said, guessed = shown(page), card == A100 and bool(program.tuned)
+        assert ("Nobody has measured these calls on the A100 SXM4 80GB" in said) == guessed
+        assert ("takes the tiles of sm_80, made for its compute capability (expected, not measured" in said) == guessed
+        assert any(f"tune --program results/programs/{name}.json" in block.value for block in page.code)
+        assert ("This call was not timed with other tiles" in said) == bool(program.tuned)
+        assert any(block.value.endswith(f"{name}.json --tiles") for block in page.code) == bool(program.tuned)
+        assert ("Silent fallbacks" in said) == any(call.fallback for call in program.calls)
+        assert len(page.dataframe) == bool(program.tuned)
+        facts = re.findall("<dd>(.*?)</dd>", "".join(block.value for block in page.get("html")))
+        assert len(facts) == 4 * bool(program.tuned)
+        assert all(re.fullmatch(r"[\d.]{1,5} m?s", value) for value in facts), facts
+        if program.tuned:
+            table = page.dataframe[0].value
+            assert table["count"].sum() == sum(call.count for call in program.tuned)
+            assert table["from"].str.startswith("assumed from NVIDIA").all() == guessed
+            assert table["share"].is_monotonic_decreasing and table["share"].sum() == pytest.approx(1)
 
 
 def test_the_numbers_of_the_card_count_and_its_rule_is_installed(tuned, page, tmp_path, monkeypatch):

@@ -109,23 +109,25 @@ def test_a_sweep_is_linked_with_what_this_run_had_changed_and_a_trace_with_its_c
 )
 @pytest.mark.parametrize("changes", cases(__file__, "changes of sweeps"))
 def test_the_form_that_is_linked_asks_for_the_very_sweep_of_the_run(name, changes):
+    # Block masks take no window.
     kept = {axis: text for axis, text in changes.items() if (name, axis) != ("block_sparse", "window_size")}
-    asks_for_the_very_sweep(name, kept)  # block masks take no window
+    assert asked_by_the_linked_form(name, kept) == sweeps.override(sweeps.get(name), kept)
 
 
 def test_the_form_of_a_decode_sweep_is_linked_by_its_own_axes():
-    asks_for_the_very_sweep("decode", {"context": "4096", "batch": "2,4", "heads": "16/2", "timings": "kernel"})
+    changes = {"context": "4096", "batch": "2,4", "heads": "16/2", "timings": "kernel"}
+    assert asked_by_the_linked_form("decode", changes) == sweeps.override(sweeps.get("decode"), changes)
 
 
-def asks_for_the_very_sweep(name, changes):
+def asked_by_the_linked_form(name, changes):
     usual = sweeps.get(name)
-    wanted = sweeps.override(usual, changes)
-    link = actions.rerun_link({"sweep": json.dumps(sweeps.to_json(wanted)), "protocol": "quick/1"})
+    record = sweeps.to_json(sweeps.override(usual, changes))
+    link = actions.rerun_link({"sweep": json.dumps(record), "protocol": "quick/1"})
     start = [f"edit_{axis}_{name}" for axis in sweeps.axes_of(usual)]
     filled = {key.split("_", 1)[1].removesuffix(f"_{name}"): value for key, value in link.items() if key in start}
     typed = {axis: ",".join(value) if isinstance(value, list) else value for axis, value in filled.items()}
     assert set(typed) <= set(changes)
-    assert sweeps.override(usual, typed) == wanted
+    return sweeps.override(usual, typed)
 
 
 def test_a_record_that_cannot_be_is_one_broken_run_that_can_be_removed(app, home):

@@ -13,17 +13,9 @@ from results.store.database import Store
 
 CASE = attention_case(batch=2, num_heads=4, seqlen=1024, head_dim=64, dtype="bfloat16", causal=True)
 DECODE = decode_case(batch=4, num_heads=8, num_kv_heads=2, context=4096, head_dim=64, dtype="bfloat16")
-ONE = Run(
-    "one",
-    "local",
-    created="2026-01-01",
-    gpu_name="NVIDIA H200",
-    sm_count=100,
-    power_limit_w=500.0,
-    tf32=False,
-    measured_tflops={"bfloat16": 800.0},
-    measured_gbs=4000.0,
-)
+H200 = {"gpu_name": "NVIDIA H200", "sm_count": 100, "power_limit_w": 500.0, "tf32": False}
+MEASURED = {"measured_tflops": {"bfloat16": 800.0}, "measured_gbs": 4000.0}
+ONE = Run("one", "local", created="2026-01-01", **H200, **MEASURED)
 OTHER = replace(ONE, run_id="other", gpu_name="NVIDIA L4", created="2026-01-02", measured_tflops={"bfloat16": 80.0})
 SLICE = Filters(gpu="NVIDIA H200", mode="fwd", timing="kernel", baseline="slow")
 
@@ -34,6 +26,8 @@ def _rows(run_id: str, scale: float) -> Iterator[Measurement]:
     yield Measurement(**fwd, implementation="slow", metric="latency_ms", timing="kernel", value=scale, **spread)
     unspread = {"std": 0.1 * scale, "n": 20, "statistic": "mean"}
     yield Measurement(**fwd, implementation="fast", metric="latency_ms", timing="kernel", value=scale / 2, **unspread)
+    if run_id == "one":
+        yield Measurement(run_id, CASE, "slow", "latency_ms", Status.OK, mode="bwd", timing="kernel", value=3.0)
     yield Measurement(**fwd, implementation="slow", metric="energy_j", value=0.5)
     parts = zip(memory.MEASURED, (8.0, 4.0, 2.0, 10.0, 16.0), strict=True)
     for name, value in parts:
@@ -75,6 +69,7 @@ def test_gpus_are_compared_by_rate_clock_and_energy(store: Store) -> None:
     assert gpus.pairs(store)[0] == tuple(names)
     assert set(gpus.implementations(store, names)) == {"slow", "fast"}
     table = gpus.side_by_side(store, names, "slow")
+    assert set(table["mode"]) == {"fwd", "decode"}, "one GPU has no time of the backward"
     rows = {row["gpu"]: row for row in table[table["mode"] == "fwd"].to_dict("records")}
     flops = levels.flops(CASE, "fwd")
     h200, l4 = rows["NVIDIA H200"], rows["NVIDIA L4"]

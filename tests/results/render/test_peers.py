@@ -1,5 +1,6 @@
 """What other tools read: each layout, read by the importer of that tool, gives the numbers that went in."""
 
+import io
 import json
 from collections.abc import Callable
 
@@ -7,7 +8,7 @@ import pytest
 
 from results.formats import Understanding, understand
 from results.records import Measurement, Run, Status, attention_case, decode_case
-from results.render import export
+from results.render import export, peers
 from results.store.database import Store
 
 CASE = attention_case(batch=2, num_heads=8, num_kv_heads=2, seqlen=1024, head_dim=64, dtype="bfloat16", causal=True)
@@ -30,6 +31,7 @@ ROWS = [
     _row(DECODE, "torch_naive", 0.5, mode="decode"),
     _row(DECODE, "mine", 0.05, mode="decode"),
 ]
+OF_KERNELS = {("torch_naive", "fwd"): 1.25, ("'=mine()", "fwd"): 0.3123456789012345, ("'=mine()", "bwd"): 0.9}
 
 
 @pytest.fixture
@@ -44,11 +46,7 @@ def _numbers(found: Understanding, metric: str = "latency_ms") -> dict[tuple[str
 def test_the_long_csv_of_liger_gives_the_medians_and_quantiles(store: Store) -> None:
     found = understand("a.csv", export.export(store, "liger"))
     assert (found.format, found.rejected) == ("liger", ())
-    assert _numbers(found) == {
-        ("torch_naive", "fwd"): 1.25,
-        ("'=mine()", "fwd"): 0.3123456789012345,
-        ("'=mine()", "bwd"): 0.9,
-    }
+    assert _numbers(found) == OF_KERNELS
     case = found.measurements[0].case
     assert (case.batch, case.num_heads, case.seqlen_q, case.head_dim, case.dtype) == (2, 8, 1024, 64, "bfloat16")
     assert found.measurements[0].p20 == 1.25 * 0.9 and found.runs[0].gpu_name == "NVIDIA H200"
@@ -57,12 +55,7 @@ def test_the_long_csv_of_liger_gives_the_medians_and_quantiles(store: Store) -> 
 def test_the_header_of_cudnn_gives_the_times_and_keeps_failures(store: Store) -> None:
     found = understand("a.csv", export.export(store, "cudnn"))
     assert (found.format, found.rejected) == ("cudnn_training", ())
-    assert _numbers(found) == {
-        ("torch_naive", "fwd"): 1.25,
-        ("'=mine()", "fwd"): 0.3123456789012345,
-        ("'=mine()", "bwd"): 0.9,
-        ("huge", "fwd"): None,
-    }
+    assert _numbers(found) == OF_KERNELS | {("huge", "fwd"): None}
     assert {m.case for m in found.measurements} == {CASE}
     assert not any((m.note or "").startswith("as printed") for m in found.measurements)
 
@@ -82,6 +75,11 @@ def test_the_json_of_clickbench_has_a_query_a_case_and_null_for_a_failure(store:
     assert len({len(entry["result"]) for entry in entries.values()} | {len(entries["mine"]["queries"])}) == 1
     assert [0.05 * 0.9 / 1e3, 0.05 / 1e3, 0.05 * 1.1 / 1e3] in entries["mine"]["result"]
     assert all(row == [None] * 3 for row in entries["huge"]["result"])
+
+
+def test_a_format_says_how_many_numbers_it_holds(store: Store) -> None:
+    written = {form: export.write(store, form, io.BytesIO()) for form in peers.FORMS}
+    assert written == {"liger": 3, "cudnn": 4, "flashinfer-trace": 5, "clickbench": 6}
 
 
 def test_runs_are_grouped_into_files_that_an_upload_takes(store_of: Callable[..., Store]) -> None:

@@ -54,7 +54,7 @@ def _rows(run_id: str, dice: random.Random, *, whole: bool = False) -> Iterator[
                 yield Measurement(run_id, case, name, metric, status, value=value, mode=mode, timing=timing)
 
 
-def _same_either_way(store: Store) -> None:
+def _assert_same_either_way(store: Store) -> None:
     choices = product(NAMES, ("fwd", "bwd"), ((), ("fast",), ("other", "slow")))
     for baseline, mode, implementation in choices:
         some = replace(SLICE, baseline=baseline, mode=mode, implementation=implementation)
@@ -65,7 +65,7 @@ def _same_either_way(store: Store) -> None:
 
 
 def test_the_runs_that_count_are_chosen_as_by_python_and_give_what_all_of_them_would(store):
-    _same_either_way(store)
+    _assert_same_either_way(store)
     assert store.rows("SELECT count(*) FROM counting")[0][0] < store.rows("SELECT count(*) FROM numbers")[0][0]
     chosen = set()
     for baseline, mode in product((*NAMES, "nobody"), ("fwd", "bwd")):
@@ -86,16 +86,16 @@ def test_a_run_that_grows_or_goes_or_says_another_time_leaves_them_right(store):
     runs, dice = store.home / "runs", random.Random(2)
     _run(store.home, "newer", dice, created="2026-02-01")
     store.refresh()
-    _same_either_way(store)
+    _assert_same_either_way(store)
     _run(store.home, "again", dice, created="2026-02-02", kernel_hash="one")
     store.refresh()
-    _same_either_way(store)
+    _assert_same_either_way(store)
     shutil.rmtree(runs / "newer")
     record = runs / "run-0" / "run.json"
     record.write_text(record.read_text().replace("2026-01-01", "2026-03-01"))
     RunFolder(runs / "run-1").append(latency("slow", 1.0, small_case(), run_id="run-1", origin="x"))
     store.refresh()
-    _same_either_way(store)
+    _assert_same_either_way(store)
 
 
 def test_the_other_version_of_a_run_is_stored_and_no_choice_of_any_page(tmp_path: Path) -> None:
