@@ -187,13 +187,14 @@ def way_over_pages(
     """
     from . import paged
 
-    sequences, room = len(table), table.shape[1] * pages[0].shape[1]
+    k, v = pages
+    sequences, room = len(table), table.shape[1] * k.shape[1]
     with_lse = asked == {"return_lse": True} and longest > 0
-    plain = (not asked or with_lse) and type(masks[1]) is int and masks[2] > 0 and _is_eager(q, *pages)
-    decided = routes.packed_decision(q, *pages, sequences, masks, True, room) if plain and not asked else None
+    plain = (not asked or with_lse) and type(masks[1]) is int and masks[2] > 0 and _is_eager(q, k, v)
+    decided = routes.packed_decision(q, k, v, sequences, masks, True, room) if plain and not asked else None
     if not copy_pages or (decided and decided.implementation == routes.IN_PLACE):
         return routes.IN_PLACE, decided
-    if not plain or not paged.takes(q, *pages):
+    if not plain or not paged.takes(q, k, v):
         return "", decided
     mixed = not asked and paged.is_mixed(q, sequences, longest)
     by_parts = mixed or paged.ways(q, pages, table, sequences, masks)[1 if decided else 0]
