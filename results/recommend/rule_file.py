@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import re
+import subprocess
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -141,20 +142,43 @@ def as_text(rule: Mapping[str, Any]) -> str:
     return f'{head[:-2]},\n "points": [\n  {lines}\n ]\n}}\n'
 
 
+def gpu_here() -> str:
+    """Return the name of this machine's GPU, as the driver tells it. Raises RuleError without one or with two kinds."""
+    try:
+        command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+        said = subprocess.run(command, capture_output=True, text=True, timeout=_LOCK_S, check=True).stdout
+    except (OSError, subprocess.SubprocessError):  # no driver, or one that does not answer
+        said = ""
+    match sorted({name.strip() for name in said.splitlines()}):
+        case [name]:
+            return name
+        case []:
+            found = "nvidia-smi finds no GPU on this machine"
+        case names:
+            found = f"This machine has {' and '.join(names)}"
+    raise RuleError(
+        f"{found}, so name the card whose rule is installed: --install --gpu NAME. `python -m results runs` lists the "
+        "cards with results, and --export FILE writes a rule for another machine."
+    )
+
+
 def installed_at(rule: Mapping[str, Any]) -> Path:
-    """Return where `kernels.choice` looks for the rule of this GPU."""
+    """Return where `kernels.choice` looks for the rule of this GPU; $ATTNBENCH_HOME moves results only."""
     folder = Path(os.environ.get("ATTNBENCH_RULES") or "~/.config/attnbench/rules").expanduser()
     return folder / (re.sub(r"[^a-z0-9]+", "-", rule["gpu"].lower()).strip("-") + ".json")
 
 
 def summary(rule: Mapping[str, Any]) -> str:
-    """Return how many problems of each regime a rule holds."""
+    """Return whose rule it is and how many problems of each regime it holds."""
     numbers = {regime: 0 for regime in REGIMES.values()}
     for point in rule["points"]:
         numbers[point["problem"]["regime"]] += 1
     eager, captured = numbers.values()
     needs = "" if eager else " Eager programs need times of `--timing eager`, and this rule has none."
-    return f"{eager} problems timed eagerly and {captured} by device time, from {len(rule['runs'])} runs.{needs}"
+    return (
+        f"The rule of {rule['gpu']} has {eager} problems timed eagerly and {captured} by device time, from "
+        f"{len(rule['runs'])} runs.{needs}"
+    )
 
 
 def _points_of_slice(store: Store, filters: Filters) -> Iterator[dict[str, Any]]:
