@@ -1,8 +1,11 @@
-"""Judge two implementations of a run, case by case: `python -m kernels.examples.compare_runs`."""
+"""Judge two implementations of a run, case by case: `python -m kernels.examples.compare_runs`.
+
+It runs in a checkout of the project; the installed package attnbench has the kernels alone.
+"""
 
 import sys
 
-from results.compare.compare import Side, compare
+from results.compare.compare import Side, compare  # a checkout has it, the package attnbench does not
 from results.files import library
 from results.render.terminal import comparison_lines
 
