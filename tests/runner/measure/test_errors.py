@@ -23,6 +23,13 @@ CPU_TEXT = (
 )
 
 
+def _of_triton() -> Exception:
+    """Return what Triton raises where a kernel calls a function that does not compile: places, sources and marks."""
+    error = ValueError("at 3:4:\ndef caller():\n    called()\n    ^")
+    error.__cause__ = ValueError("at 4:20:\ndef called():\n    a + b\n    ^\nincompatible dimensions")
+    return error
+
+
 @pytest.mark.parametrize(
     ("error", "status", "note"),
     [
@@ -37,6 +44,12 @@ CPU_TEXT = (
         (NotImplementedError("not on this device"), Status.UNSUPPORTED, "not on this device"),
         (RuntimeError("first line\nsecond line"), Status.ERROR, "RuntimeError: first line"),
         (ValueError(), Status.ERROR, "ValueError: no message"),
+        (
+            RuntimeError("backend raised:\nKeyError: 7\n\nSee"),
+            Status.ERROR,
+            "RuntimeError: backend raised: KeyError: 7",
+        ),
+        (_of_triton(), Status.ERROR, "ValueError: at 3:4: at 4:20: incompatible dimensions"),
     ],
 )
 def test_an_exception_becomes_a_status_and_a_note(error: Exception, status: Status, note: str) -> None:
