@@ -1,7 +1,6 @@
 """Add an attention of your own and check it as sweeps do: `python -m kernels.examples.add_implementation`.
 
-In a checkout of the project, a file with such a tuple IMPLEMENTATIONS in `kernels/attention/` is found by every sweep
-and every page.
+In a checkout, every sweep and page finds a file with such a tuple IMPLEMENTATIONS in `kernels/attention/`.
 """
 
 import torch

@@ -1,7 +1,4 @@
-"""Judge two implementations of a run, case by case: `python -m kernels.examples.compare_runs`.
-
-It runs in a checkout of the project; the installed package attnbench has the kernels alone.
-"""
+"""Judge two implementations of a run case by case, in a checkout: `python -m kernels.examples.compare_runs`."""
 
 import sys
 

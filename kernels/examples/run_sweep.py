@@ -1,7 +1,4 @@
-"""Measure a small sweep from Python and print its times: `python -m kernels.examples.run_sweep`.
-
-It runs in a checkout of the project; the installed package attnbench has the kernels alone.
-"""
+"""Measure a small sweep in a checkout, from Python, and print its times: `python -m kernels.examples.run_sweep`."""
 
 import time
 
