@@ -204,7 +204,7 @@ def _certified(known: registry.Implementation, case: Case, device: str) -> Certi
         q = tuple(x.detach() for x in (inputs.q, inputs.k, inputs.v, inputs.dout))
         return certificate(attention, q, causal=bool(case.causal), backward=known.backward)
     except Exception as error:  # a package of others may refuse a call in any way
-        return errors.describe(error)[1]
+        return f"{type(error).__name__}: {errors.telling_line(error)}"
 
 
 def packed(attention: Any, case: Case) -> Callable[..., torch.Tensor]:
