@@ -370,8 +370,10 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _rule(options: argparse.Namespace) -> int:
-    """Write the rule, of every mask and mode where none is chosen."""
+    """Write the rule, of every mask and mode where none is chosen; without --gpu this machine's is installed."""
     asked = _filters(options)
+    if options.install and asked.gpu is None:
+        asked = replace(asked, gpu=rule_file.gpu_here())
     with _store() as store:
         whole = slice.complete(store, asked)
         wanted = replace(whole, mask=asked.mask, mode=asked.mode, shape=asked.shape)

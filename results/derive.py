@@ -67,17 +67,11 @@ def peak_tflops(gpu_name: str | None, dtype: str | None, *, tf32: bool | None = 
     peak = gpus.find(gpu_name)
     if peak is None:
         return None
-    if dtype in ("bfloat16", "float16"):
-        return peak.tensor_tflops
-    if dtype == "float8_e4m3fn":
-        return peak.fp8_tflops
-    if dtype == "float64":
-        return peak.float64_tflops
-    if dtype == BF16X6:
-        return peak.tensor_tflops / 6
     if dtype == "float32" and tf32 is not None:
         return peak.tf32_tflops if tf32 else peak.float32_tflops
-    return None
+    rates: dict[str, float | None] = dict.fromkeys(("bfloat16", "float16"), peak.tensor_tflops)
+    rates |= {"float8_e4m3fn": peak.fp8_tflops, "float64": peak.float64_tflops, BF16X6: peak.tensor_tflops / 6}
+    return rates.get(dtype or "")
 
 
 def measured_peak_tflops(

@@ -61,11 +61,9 @@ class Feature:
         raise ValueError(f"feature {self.name} is {text!r}; possible is {possible}.")
 
 
-_READ = toml_of(__file__)
 _VALUES = {"number": NUMBER, "share": SHARE, "whole": WHOLE, "blocks": BLOCKS, "": ""}
 FEATURES = tuple(
-    Feature(name, **said | {"value": _VALUES[said.get("value", "")], "choices": tuple(said.get("choices", ()))})
-    for name, said in _READ.items()
+    Feature(name, **said | {"value": _VALUES[said.get("value", "")]}) for name, said in toml_of(__file__).items()
 )
 _NAMED = {feature.name: feature for feature in FEATURES}
 

@@ -183,11 +183,16 @@ def having(column: str) -> str:
     return f"regexp_matches({column}, '(^|[ ,])' || ? || '([=,]|$)')"
 
 
-def where(filters: Filters, *, without: tuple[str, ...] = ()) -> tuple[str, list[object]]:
-    """Return the filters as a condition and its parameters; implementations always keep the baseline."""
+def where(
+    filters: Filters, *, without: tuple[str, ...] = (), columns: Mapping[str, str] = COLUMNS, features: str = "features"
+) -> tuple[str, list[object]]:
+    """Return the filters of some columns as a condition and its parameters; implementations always keep the baseline.
+
+    `features` is the column that names the features of a row.
+    """
     conditions = ["TRUE"]
     params: list[object] = []
-    for name, column in COLUMNS.items():
+    for name, column in columns.items():
         value = getattr(filters, name)
         if name in without or value in (None, ()):
             continue
@@ -196,7 +201,7 @@ def where(filters: Filters, *, without: tuple[str, ...] = ()) -> tuple[str, list
         conditions.append(f"({column}) IN ({', '.join('?' * len(several))})")
         params += several
     for name in filters.features:
-        conditions.append(having("features"))
+        conditions.append(having(features))
         params.append(name)
     if filters.implementation and "implementation" not in without:
         conditions.append("implementation IN ?")

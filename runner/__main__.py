@@ -232,9 +232,8 @@ def _run(options: argparse.Namespace) -> int:
         progress.say(f"Every cell has a status; numbers are in {folder.journal_path}.")
         if job.sweep.name == tune.NAME:
             tune.finish(folder, getattr(options, "export", None))
-        state = folder.read_state()
-        if state and state.costs:
-            progress.say(sentence(state.costs))
+        if costs := folder.costs():
+            progress.say(sentence(costs))
     _ingest()
     return 0
 

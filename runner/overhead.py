@@ -51,20 +51,13 @@ class Costs:
         self._since = now
 
 
-def beyond_sampling(costs: Mapping[str, float]) -> float | None:
-    """Return the time spent on overhead over the time spent on samples; None if there are no samples."""
-    sampling = costs.get(SAMPLING, 0.0) + costs.get(ENERGY, 0.0)
-    return (costs.get(TOTAL, 0.0) - sampling) / sampling if sampling else None
-
-
 def sentence(costs: Mapping[str, float]) -> str:
     """Return a sentence on the time and the overhead of a sweep."""
     total_s, sampling = costs.get(TOTAL, 0.0), costs.get(SAMPLING, 0.0) + costs.get(ENERGY, 0.0)
     rest = {kind: seconds for kind, seconds in costs.items() if kind not in (SAMPLING, ENERGY, TOTAL, WALL)}
     rest["else"] = max(0.0, total_s - sampling - sum(rest.values()))
     parts = ", ".join(f"{kind} {seconds:.1f} s" for kind, seconds in sorted(rest.items(), key=lambda item: -item[1]))
-    beyond = beyond_sampling(costs)
-    share = "" if beyond is None else f" ({100 * beyond:.0f} % of it)"
+    share = f" ({100 * (total_s - sampling) / sampling:.0f} % of it)" if sampling else ""
     within = f" of the cards' time within {costs[WALL]:.1f} s" if WALL in costs else ""
     return (
         f"{total_s:.1f} s in all{within}, {sampling:.1f} s of it sampling; "

@@ -1,11 +1,11 @@
 """Add an attention of your own and check it as sweeps do: `python -m kernels.examples.add_implementation`.
 
-A file with such a tuple IMPLEMENTATIONS in `kernels/attention/` is found by every sweep and every page.
+In a checkout, every sweep and page finds a file with such a tuple IMPLEMENTATIONS in `kernels/attention/`.
 """
 
 import torch
 
-from kernels import reference
+from kernels import reference  # installed with pip, the name is attnbench
 from kernels.registry import Implementation, describe_device
 
 

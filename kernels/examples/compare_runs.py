@@ -1,8 +1,8 @@
-"""Judge two implementations of a run, case by case: `python -m kernels.examples.compare_runs`."""
+"""Judge two implementations of a run case by case, in a checkout: `python -m kernels.examples.compare_runs`."""
 
 import sys
 
-from results.compare.compare import Side, compare
+from results.compare.compare import Side, compare  # a checkout has it, the package attnbench does not
 from results.files import library
 from results.render.terminal import comparison_lines
 

@@ -1,8 +1,8 @@
-"""Measure a small sweep from Python and print its times: `python -m kernels.examples.run_sweep`."""
+"""Measure a small sweep in a checkout, from Python, and print its times: `python -m kernels.examples.run_sweep`."""
 
 import time
 
-from results.files import library
+from results.files import library  # a checkout has it, the package attnbench does not
 from runner import launch
 from runner.launch import SweepRequest
 

@@ -19,7 +19,7 @@ __all__ = ["DOUBTFUL", "IMPOSSIBLE", "NOTE", "CHECKS", "Finding", "Check", "by_r
 def _check_of(name: str, said: dict[str, Any]) -> Check:
     module, _, function = said["look"].partition(".")
     look = getattr(importlib.import_module(f"{__name__}.{module}"), function)
-    return Check(name, said["title"], said["weight"], look, tuple(said.get("with", ())))
+    return Check(name, said["title"], said["weight"], look, said.get("with", ()))
 
 
 CHECKS = tuple(_check_of(*item) for item in DECLARED.items())  # of checks.toml

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -32,19 +32,21 @@ class ColumnsError(ValueError):
     """A file of columns cannot be written or read; the message says why."""
 
 
-def write(path: Path, lines: Iterable[str]) -> None:
-    """Write journal lines as columns, in their order; when this returns, the file is complete and on disk.
+def write(path: Path, lines: Iterable[str], columns: Mapping[str, str] = COLUMNS, level: int = 19) -> None:
+    """Write JSON lines, by default those of a journal, as columns with these types, compressed at that level.
 
-    Raises ColumnsError without DuckDB, and OSError if the file cannot be written.
+    When this returns, the file is complete and on disk. Raises ColumnsError without DuckDB, and OSError if the file
+    cannot be written.
     """
-    types = ", ".join(f"'{name}': '{kind}'" for name, kind in COLUMNS.items())
+    types = ", ".join(f"'{name}': '{kind}'" for name, kind in columns.items())
     with tempfile.TemporaryDirectory() as folder, _connection() as connection:
         journal = Path(folder) / "lines.json"
-        journal.write_text("".join(lines), encoding="utf-8")
+        with open(journal, "w", encoding="utf-8") as file:
+            file.writelines(lines)
         rows = f"read_json({quoted(journal)}, format = 'newline_delimited', columns = {{{types}}})"
         draft = Path(folder) / NAME
         connection.execute(
-            f"COPY (FROM {rows}) TO {quoted(draft)} (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 19)"
+            f"COPY (FROM {rows}) TO {quoted(draft)} (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL {level})"
         )
         durable.write_synced(path, draft.read_bytes())
 

@@ -296,6 +296,11 @@ class RunFolder:
         except (OSError, ValueError, TypeError):
             return None
 
+    def costs(self) -> dict[str, float]:
+        """Return the seconds so far by kind of work; empty if the run did not say them."""
+        state = self.read_state()
+        return (state.costs if state else None) or {}
+
     def condition(self) -> str:
         """Return running, finished, cancelled, failed, or crashed: it says running but nobody holds its lock."""
         return self.look()[0]

@@ -106,7 +106,7 @@ def _answer(connection: Connection) -> None:
         data = _refusal(f"Reading the file needs more than {memory >> 30} GiB of memory. {_ADVICE}")
     except _TooLong:
         data = _refusal(f"Reading the file takes more than {seconds} s. {_ADVICE}")
-    except Exception as error:  # raised again by the caller
+    except Exception as error:  # of any call, whose caller raises it again
         data = pickle.dumps((True, error))
     connection.send_bytes(data)
 

@@ -40,6 +40,10 @@ def wall(where: str, doing: str = "read") -> Iterator[None]:
     except MemoryError as error:
         raise UploadError(f"{where} cannot be {doing}: it needs more memory than there is. Split it.") from error
     except Exception as error:  # a hostile file can raise anything: RecursionError, struct.error
-        said = "".join(character if character.isprintable() else " " for character in str(error)[:_SHOWN])
-        what = f"{type(error).__name__}{said and f': {said}'}"
-        raise ReaderFault(f"{where} cannot be {doing} ({what}). Nothing of the file is taken.") from error
+        raise ReaderFault(f"{where} cannot be {doing} ({words_of(error)}). Nothing of the file is taken.") from error
+
+
+def words_of(error: Exception) -> str:
+    """Return the kind of an exception and the beginning of its message, which may quote a hostile file."""
+    said = "".join(character if character.isprintable() else " " for character in str(error)[:_SHOWN])
+    return f"{type(error).__name__}{said and f': {said}'}"

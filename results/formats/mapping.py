@@ -19,7 +19,7 @@ from results.formats.errors import CellError, UploadError
 from results.formats.tables import LOOKED_AT, MAX_COLUMNS, Sheet
 from results.records import LEVELS, MODES, TIMINGS
 
-ALIASES: dict[str, list[str]] = values.WORDS["fields"]
+ALIASES: dict[str, tuple[str, ...]] = values.WORDS["fields"]
 MODE_ALIASES = {word: mode for mode, words in values.WORDS["modes"].items() for word in words}
 MODE_ALIASES |= {mode: mode for mode in MODES}
 UNITS: dict[str, tuple[str, float]] = {  # unit as `_spelled` writes it -> metric, and the factor to the metric's unit
@@ -82,7 +82,9 @@ def number_role(header: str) -> Role | None:
     statistic = next((_STATISTICS[word] for word in words if word in _STATISTICS), "printed")
     known = {unit, *values.WORDS["words"].get(UNITS[unit][0], ())}
     spans = [span for word, span in tokens if word in known or word in _STATISTICS or word in MODE_ALIASES]
-    return Role(meaning, system_of(_rest(text, spans)), mode, statistic)
+    name = _rest(text, spans)
+    system = values.WORDS["systems"].get(name.lower(), name)  # an abbreviation of a published report
+    return Role(meaning, system, mode, statistic)
 
 
 def _spelled(header: str) -> str:
@@ -134,11 +136,6 @@ def fields_of(header: Sequence[str]) -> dict[str, int]:
         if field:
             found[field] = at
     return found
-
-
-def system_of(name: str) -> str:
-    """Return the implementation of a column, with the abbreviations of a published report expanded."""
-    return values.WORDS["systems"].get(name.lower(), name)
 
 
 def lacking(fields: Iterable[str], required: Sequence[str]) -> str | None:

@@ -10,7 +10,7 @@ from datetime import date, datetime
 from typing import Any
 
 from results.formats.archives import BROKEN, MAX_MEMBERS
-from results.formats.errors import UploadError
+from results.formats.errors import UploadError, words_of
 from results.formats.tables import MAX_COLUMNS, MAX_ROWS, Sheet, sheet_of_records
 
 DESCRIPTION = "Excel sheet"
@@ -47,7 +47,7 @@ def read_workbook(filename: str, data: bytes) -> list[Sheet]:
     except UploadError:
         raise
     except Exception as error:  # a wrong part raises almost anything in openpyxl
-        raise UploadError(f"{filename} is not a workbook that can be read ({type(error).__name__}).") from error
+        raise UploadError(f"{filename} is not a workbook that can be read ({words_of(error)}).") from error
     sheets = [sheet_of_records(rows, f"{DESCRIPTION} {title[:31]!r}") for title, rows in found if len(rows) > 1]
     if not sheets:
         raise UploadError(f"{filename} has no sheet with a header and rows.")

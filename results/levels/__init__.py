@@ -206,17 +206,13 @@ def declared(module_file: str, said: Callable[[Case], Mapping[str, object]] | No
     """
     path = Path(module_file)
     read = toml_of(module_file)
-    modes = {name: _frozen(Mode, about) for name, about in read.pop("modes").items()}
+    modes = {name: Mode(**about) for name, about in read.pop("modes").items()}
     axes = {name: Axis(**read.pop(name)) for name in ("columns", "rows")}
     joints = {"words": ", ", "short": " "}
     texts = {name: partial(_written, [*map(_parsed, read.pop(name))], joint, said) for name, joint in joints.items()}
     # The other entries are read by the level's module.
     known = {name: value for name, value in read.items() if name in Level.__dataclass_fields__}
-    return _frozen(Level, known | axes | texts | {"name": path.stem, "modes": modes, **functions})
-
-
-def _frozen(kind: Callable[..., Any], said: Mapping[str, Any]) -> Any:
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in said.items()})
+    return Level(**known | axes | texts | {"name": path.stem, "modes": modes, **functions})
 
 
 def _written(

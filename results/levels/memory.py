@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from results.levels.tensors import DTYPE_BYTES, MIB, Fields, TensorBytes, known, tensor_bytes
-from results.paths import toml_of
+from results.paths import frozen, toml_of
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def memory_words(law: MemoryLaw, of_pass: str) -> str | None:
 
 
 def _workspace(record: Mapping[str, Any]) -> WorkspaceLaw:
-    found: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in record.items()}
+    found: dict[str, Any] = frozen(dict(record))
     kinds = {field.name: str(field.type) for field in fields(WorkspaceLaw)}
     wrong = [name for name, value in found.items() if name in kinds and not _possible(kinds[name], value)]
     pairs = [name for name in _PAIRS if len(found.get(name, ())) not in (0, 2)] if not wrong else []

@@ -1,9 +1,10 @@
 """What implementations declare of themselves, as the runs that hold them recorded it."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
-from results.implementations import Declared, facts_of, known_names
+from results.implementations import Declared, ImplementationFacts, facts_of, known_names
 from results.levels import names
 from results.sql import SqlFile
 from results.store.database import Store
@@ -58,7 +59,11 @@ def colours(store: Store) -> dict[str, str]:
 
 def with_precision(store: Store, precision: str, level: str = "op") -> list[str]:
     """Return as "run/implementation" what multiplies in "tf32", "fp8", or float32 in "bf16x6", at a level."""
+    return with_facts(store, level, lambda facts: precision in (facts.precision, facts.float32))
+
+
+def with_facts(store: Store, level: str, wanted: Callable[[ImplementationFacts], bool]) -> list[str]:
+    """Return as "run/implementation" what declares the facts that are wanted, at a level."""
     said = of_rows(store, level)
     there = store.kept("SELECT DISTINCT run_id, implementation FROM measurements")
-    facts = {f"{run_id}/{name}": facts_of(name, said, run_id) for run_id, name in there}
-    return sorted(name for name, each in facts.items() if precision in (each.precision, each.float32))
+    return sorted(f"{run_id}/{name}" for run_id, name in there if wanted(facts_of(name, said, run_id)))

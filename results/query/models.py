@@ -14,6 +14,7 @@ from results import derive, levels
 from results.counting import counting_run
 from results.implementations import Declared, facts_of
 from results.levels.model import FLOP_CONVENTIONS, training_flops
+from results.query.bandwidth import of_call
 from results.query.declared import of_rows
 from results.records import CASE_FIELDS
 from results.slice import CASE_KEY
@@ -53,9 +54,8 @@ def calls(store: Store, subject: str, gpu: str) -> pd.DataFrame:
     """Return a row for each case, implementation and mode of a model on a GPU, in the columns CALLS."""
     said = of_rows(store, "model")
     found = [_call(row, said) for row in _rows(store, subject, gpu)]
-    table = pd.DataFrame(found, columns=[*CALLS])
     order = ["mode", "dtype", "batch", "seqlen_k", "implementation", "extrapolated"]
-    return table.sort_values(order, ignore_index=True) if len(table) else table
+    return pd.DataFrame(found, columns=[*CALLS]).sort_values(order, ignore_index=True)
 
 
 def training_steps(store: Store, subject: str, gpu: str, convention: str = "palm") -> pd.DataFrame:
@@ -78,8 +78,8 @@ def training_steps(store: Store, subject: str, gpu: str, convention: str = "palm
         samples = derive.samples_per_s(row, row["latency_ms"])
         rates = {"samples_per_s": samples, "tflops": rate, "mfu": derive.percent_of_peak(rate, peak)}
         found.append(_call(row, said) | parts | rates)
-    table = pd.DataFrame(found, columns=[*STEPS])
-    return table.sort_values(["seqlen_k", "batch", "implementation"], ignore_index=True) if len(table) else table
+    order = ["seqlen_k", "batch", "implementation"]
+    return pd.DataFrame(found, columns=[*STEPS]).sort_values(order, ignore_index=True)
 
 
 def _rows(store: Store, subject: str, gpu: str) -> list[dict[str, Any]]:
@@ -110,15 +110,13 @@ def _call(row: Mapping[str, Any], said: Declared) -> dict[str, Any]:
     """Return a row with what follows from its latency, its peak and its case."""
     law = facts_of(row["implementation"], said, row["run_id"]).memory
     latency, peak = row["latency_ms"], row["peak_memory_mb"]
-    rate = derive.gb_per_s(levels.bytes_moved(row, row["mode"]), latency)
     # The formula is for a whole step.
     formula = None if row["mode"] in PARTS else levels.memory_mb(row, law, row["mode"])
     return {
         **row,
+        **of_call(row),
         "extrapolated": bool(row["extrapolated"]),
         "tokens_per_s": derive.tokens_per_s(row, latency),
-        "tb_per_s": rate and rate / 1000,
-        "percent_of_copy": 100 * rate / row["measured_gbs"] if rate and row["measured_gbs"] else None,
         "formula_mb": formula,
         "of_formula": peak / formula if peak and formula else None,
         "memory_per_token_mb": derive.memory_per_token_mb(row, peak),

@@ -12,7 +12,7 @@ from results.grouping import grouped
 from results.metrics import MEMORY_METRICS
 from results.query.pairing import frame, numbers, paired, same_run
 from results.records import CASE_FIELDS, Measurement
-from results.slice import Filters, level_in, of_mask
+from results.slice import Filters, level_in, of_mask, where
 from results.sql import SqlFile
 from results.sql import cells as _whole_cells
 from results.store.database import Store
@@ -21,6 +21,7 @@ _SQL = SqlFile(__file__)
 
 # Filters that apply to every number, and their columns.
 _COLUMN_OF = {"run": "run_id", "source": "source", "level": "level", "workload": "workload", "mask": "mask"}
+_SCOPE = {name: name for name in ("gpu", "level", "workload", "mask")}
 _SIZES = ("seqlen", "head_dim", "batch", "num_heads")
 _OF_MEMORY = (
     "implementation", "shape", "seqlen", "value", "status", "note", "run_id", "source", "gpu_memory_mb", "mode",
@@ -92,9 +93,9 @@ def options(
 ) -> pd.DataFrame:
     """Return what a filter can be set to in a scope: `choice` and `numbers`, most numbers first."""
     column = _COLUMN_OF.get(name, "choice::INTEGER" if name in _SIZES else "choice")
-    where, params = _scope(gpu=gpu, level=level, workload=workload, mask=mask)
+    scope, params = where(Filters(gpu=gpu, level=level, workload=workload, mask=mask), columns=_SCOPE)
     return store.query(
-        _SQL("options", column=column, where=where),
+        _SQL("options", column=column, where=scope),
         ["mode" if name in _COLUMN_OF else "implementation" if name == "baseline" else name, *params],
     )
 
@@ -103,8 +104,8 @@ def choices(
     store: Store, *, gpu: str, level: str | None = None, workload: str | None = None, mask: str | None = None
 ) -> pd.DataFrame:
     """Return what every filter can be set to in a scope: `name`, `choice` as text and `numbers`."""
-    where, params = _scope(gpu=gpu, level=level, workload=workload, mask=mask)
-    return store.query(_SQL("choices", where=where), params)
+    scope, params = where(Filters(gpu=gpu, level=level, workload=workload, mask=mask), columns=_SCOPE)
+    return store.query(_SQL("choices", where=scope), params)
 
 
 def provenance(store: Store, filters: Filters) -> pd.DataFrame:
@@ -189,11 +190,6 @@ def outcomes(store: Store) -> pd.DataFrame:
 def run_progress(store: Store, run_id: str) -> pd.DataFrame:
     """Count the latencies that a growing run has, by mode and timing."""
     return store.query(_SQL("run_progress"), [run_id])
-
-
-def _scope(**chosen: str | None) -> tuple[str, list[object]]:
-    known = {name: value for name, value in chosen.items() if value is not None}
-    return " AND ".join(f"{name} = ?" for name in known), list(known.values())
 
 
 def to_its_runs(store: Store, filters: Filters) -> Filters | None:

@@ -7,9 +7,8 @@ import pandas as pd
 from results import levels
 from results.counting import MEASURED, counting_run
 from results.derive import geometric_mean
-from results.implementations import Declared, facts_of
 from results.levels.real_shapes import SHAPES
-from results.query.declared import of_rows
+from results.query.declared import with_facts
 from results.sql import SqlFile
 from results.store.database import Store
 
@@ -38,9 +37,7 @@ def numbers(store: Store, gpu: str, timing: str) -> pd.DataFrame:
     All rows of a cell come from one run (`counting_run`), if there is one, in which our kernels and another have a
     time. `place` is the shape's in SHAPES; `own` holds for our kernels in the precision of their inputs.
     """
-    said = of_rows(store, LEVEL)
-    there = store.kept("SELECT DISTINCT run_id, implementation FROM measurements")
-    own = [f"{run_id}/{name}" for run_id, name in there if _is_ours(run_id, name, said)]
+    own = with_facts(store, LEVEL, lambda facts: facts.family == "own" and facts.precision is None)
     pair = "bool_or(own AND status = 'ok') OVER one AND bool_or(NOT own AND status = 'ok') OVER one"
     return store.query(
         _SQL(
@@ -98,11 +95,6 @@ def _fastest(rows: pd.DataFrame) -> tuple[str | None, float | None]:
         return None, None
     best = rows.loc[rows["latency_ms"].idxmin()]
     return str(best["implementation"]), float(best["latency_ms"])
-
-
-def _is_ours(run_id: str, name: str, said: Declared) -> bool:
-    facts = facts_of(name, said, run_id)
-    return facts.family == "own" and facts.precision is None
 
 
 def _named() -> str:

@@ -73,11 +73,7 @@ class UseCase:
         )
 
 
-_READ = toml_of(__file__)
-USE_CASES = tuple(
-    UseCase(name, **said | {part: tuple(said[part]) for part in ("dtypes", "heads") if part in said})
-    for name, said in _READ.items()
-)
+USE_CASES = tuple(UseCase(name, **said) for name, said in toml_of(__file__).items())
 
 
 @dataclass(frozen=True)

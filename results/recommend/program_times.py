@@ -13,10 +13,9 @@ from results import levels
 from results.implementations import facts_of
 from results.recommend import cards, nearest
 from results.recommend.contest import Contest, ContestResult, decide, has_number
-from results.recommend.doubt import doubts
 from results.recommend.rule_file import certainly_slower
 from results.recommend.usage import ROOT
-from results.recommend.winners import contests
+from results.recommend.winners import contests, with_doubts
 from results.records import Case, Measurement
 from results.slice import Filters
 from results.store.database import Store
@@ -128,8 +127,7 @@ def tiles_of(card: str) -> Tiles | None:
 
 def _contests(store: Store, filters: Filters, able: tuple[str, ...] | None) -> Iterator[Contest]:
     """Yield the contests with SDPA among them, without times that cannot be and what the card cannot run."""
-    found = contests(store, filters)
-    void = doubts(store, (contender.measurement for contest in found for contender in contest.values()))
+    found, void = with_doubts(store, filters)
     for contest in found:
         sound = {name: each for name, each in contest.items() if each.measurement.measurement_id not in void}
         sound = {name: each for name, each in sound.items() if able is None or name in able}

@@ -10,7 +10,8 @@ import fcntl
 import json
 import os
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+import subprocess
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from results.files.durable import replace_file, take_lock
 from results.gpus import find
 from results.implementations import facts_of
 from results.recommend.contest import JUDGED_WITHIN, Contender, Contest, Rival, decide
-from results.recommend.doubt import doubts, doubts_of
+from results.recommend.doubt import doubts_of
 from results.records import Measurement, Run, Status
 from results.slice import Filters, SliceError, level_in
 
@@ -45,13 +46,15 @@ def rule_file(store: Store, filters: Filters) -> dict[str, Any]:
 
     Raises RuleError if no implementation is certain to beat another one.
     """
+    from results.recommend.winners import with_doubts  # needs a database, which a bare GPU node lacks
+
     modes = ("decode",) if level_in(filters).name == "decode" else ("fwd", "fwd_bwd")
     points = [
         point
         for mode in modes
         for timing in REGIMES
         if filters.mode in (None, mode) and filters.timing in (None, timing)
-        for point in _points_of_slice(store, replace(filters, mode=mode, timing=timing))
+        for point in _points(*with_doubts(store, replace(filters, mode=mode, timing=timing)))
     ]
     if not points:
         raise RuleError(
@@ -141,27 +144,36 @@ def as_text(rule: Mapping[str, Any]) -> str:
     return f'{head[:-2]},\n "points": [\n  {lines}\n ]\n}}\n'
 
 
+def gpu_here() -> str:
+    """Return the name of this machine's GPU, as the driver tells it. Raises RuleError without one or with two kinds."""
+    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, timeout=_LOCK_S, check=True).stdout
+    except (OSError, subprocess.SubprocessError):  # no driver, or one that does not answer
+        said = ""
+    names = sorted({name.strip() for name in said.splitlines()})
+    if len(names) == 1:
+        return names[0]
+    found = f"This machine has {' and '.join(names)}" if names else "nvidia-smi finds no GPU on this machine"
+    raise RuleError(
+        f"{found}, so name the card whose rule is installed: --install --gpu NAME. `python -m results runs` lists the "
+        "cards with results, and --export FILE writes a rule for another machine."
+    )
+
+
 def installed_at(rule: Mapping[str, Any]) -> Path:
-    """Return where `kernels.choice` looks for the rule of this GPU."""
+    """Return where `kernels.choice` looks for the rule of this GPU; $ATTNBENCH_HOME moves results only."""
     folder = Path(os.environ.get("ATTNBENCH_RULES") or "~/.config/attnbench/rules").expanduser()
     return folder / (re.sub(r"[^a-z0-9]+", "-", rule["gpu"].lower()).strip("-") + ".json")
 
 
 def summary(rule: Mapping[str, Any]) -> str:
-    """Return how many problems of each regime a rule holds."""
-    numbers = {regime: 0 for regime in REGIMES.values()}
-    for point in rule["points"]:
-        numbers[point["problem"]["regime"]] += 1
-    eager, captured = numbers.values()
+    """Return whose rule it is and how many problems of each regime it holds."""
+    found = [point["problem"]["regime"] for point in rule["points"]]
+    eager, captured = map(found.count, REGIMES.values())
     needs = "" if eager else " Eager programs need times of `--timing eager`, and this rule has none."
-    return f"{eager} problems timed eagerly and {captured} by device time, from {len(rule['runs'])} runs.{needs}"
-
-
-def _points_of_slice(store: Store, filters: Filters) -> Iterator[dict[str, Any]]:
-    from results.recommend.winners import contests  # needs a database, which a bare GPU node lacks
-
-    found = contests(store, filters)
-    return _points(found, doubts(store, (contender.measurement for contest in found for contender in contest.values())))
+    regimes = f"{eager} problems timed eagerly and {captured} by device time"
+    return f"rule of {rule['gpu']}, {regimes}, from {len(rule['runs'])} runs.{needs}"
 
 
 def _points(contests: Iterable[Contest], void: Container[str]) -> Iterator[dict[str, Any]]:
@@ -195,15 +207,15 @@ def _point(contest: Contest) -> dict[str, Any] | None:
         "problem": _problem(first),
         "implementation": result.winner,
         "beaten": [rival.name for rival in slower] + incorrect,
-        "ratios": {result.winner: 1.0} | {rival.name: _rounded((rival.ratio,))[0] for rival in result.rivals},
+        "ratios": {result.winner: 1.0} | {rival.name: round(rival.ratio, 4) for rival in result.rivals},
         "evidence": {
             "run": winner.run_id,
             "latency_ms": winner.value,
             "interval_ms": [winner.ci_low, winner.ci_high],
             "samples": winner.n,
             "runner_up": next_one.name,
-            "ratio": _rounded((next_one.ratio,))[0],
-            "interval": _rounded((next_one.low, next_one.high)),
+            "ratio": round(next_one.ratio, 4),
+            "interval": [end and round(end, 4) for end in (next_one.low, next_one.high)],
         },
     }
 
@@ -248,7 +260,3 @@ def _chip(gpu: str, run: Mapping[str, Any]) -> dict[str, Any]:
         "shared_memory": sheet and sheet.shared_kb << 10,
         "l2": run["l2_mb"] and run["l2_mb"] * 2**20,
     }
-
-
-def _rounded(numbers: Sequence[float | None]) -> list[float | None]:
-    return [None if number is None else round(number, 4) for number in numbers]

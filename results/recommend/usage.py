@@ -11,7 +11,7 @@ _FOLDERS = {"op": "kernels/attention", "decode": "kernels/decode"}
 _CHECKOUT = "`pip install .` in this checkout, which installs `attnbench` with PyTorch and Triton"
 _TORCH = "PyTorch"
 # By the beginning of a name: what else to install, and the project.
-_PROJECTS: dict[str, list[str]] = toml_of(__file__)
+_PROJECTS: dict[str, tuple[str, str]] = toml_of(__file__)
 _OWN_DECODE = ("triton_decode", "triton_split_kv")
 
 

@@ -32,14 +32,19 @@ def contests(store: Store, filters: Filters) -> list[Contest]:
     return [contest for mode in modes for contest in _contests(store, replace(filters, mode=mode))]
 
 
+def with_doubts(store: Store, filters: Filters) -> tuple[list[Contest], dict[str, str]]:
+    """Return the contests of the slice, and the reasons why some of their times are impossible, by measurement id."""
+    found = contests(store, filters)
+    return found, doubts(store, (contender.measurement for contest in found for contender in contest.values()))
+
+
 def winners(store: Store, filters: Filters) -> pd.DataFrame:
     """Return for every cell (its dtype and place on the axes of the level) the winner, the ties and the failures.
 
     `status` is missing if nothing has a number and not every implementation has been tried yet.
     """
     level, columns = level_in(filters), cell_columns(filters)
-    found = contests(store, filters)
-    void = doubts(store, (contender.measurement for contest in found for contender in contest.values()))
+    found, void = with_doubts(store, filters)
     by_cell = grouped(found, lambda contest: place_in(_first(contest).measurement.case, level))
     by_cell.pop(None, None)
     tried = {cell: len({name for contest in cases for name in contest}) for cell, cases in by_cell.items()}

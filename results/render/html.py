@@ -10,13 +10,12 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from results.render.markdown import MARKS
+from results.render.markdown import MARKS, cells_of
 
 _NUMBER = re.compile(r"[-~]?\*{0,2}[\d,.]+\s*(×|x|%|k|K|ms|MB|GB|MiB|GiB)?\*{0,2}")
 _SPEEDUP = re.compile(r"(?:^|\s)(\d+(?:\.\d+)?)×(?: ≈.*)?$")  # alone, or after the name of the fastest
 _MAP = "head_dim "  # tables whose columns start so are colored like the heatmaps of the pages
 _FULL, _DEEPEST = 3.0, 0.45  # doublings and opacity of the deepest color; text stays readable
-_PIPE = re.compile(r"(?<!\\)\|")
 _PRIVATE = 0xE000  # escaped marks are moved to these code points while bold and code are replaced
 _ESCAPED = re.compile(rf"\\({MARKS.pattern})")
 _HIDDEN = re.compile(f"[{chr(_PRIVATE)}-{chr(_PRIVATE + 127)}]")
@@ -61,7 +60,7 @@ def _kind(line: str) -> str:
 
 def _table(lines: list[str]) -> str:
     """Return the table. The first row is the header, the second a line of dashes."""
-    rows = [[cell.strip().replace("\\|", "|") for cell in _PIPE.split(line.strip())[1:-1]] for line in lines]
+    rows = [*map(cells_of, lines)]
     head = "".join(f'<th scope="col">{_inline(cell)}</th>' for cell in rows[0])
     heated = any(cell.startswith(_MAP) for cell in rows[0])
     body = "".join(f"<tr>{''.join(_cell(cell, heated=heated) for cell in row)}</tr>" for row in rows[2:])

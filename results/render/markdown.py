@@ -43,7 +43,7 @@ def tables(text: str) -> list[MarkdownTable]:
         while end < len(lines) and lines[end].strip().startswith("|") and not _separated(lines, end + 1):
             end += 1
         header = tuple(part.strip() for part in _PIPE.split(line.removesuffix("|"))[-columns:])
-        found.append(MarkdownTable(header, tuple(map(_cells, lines[at + 2 : end])), at + 1))
+        found.append(MarkdownTable(header, tuple(map(cells_of, lines[at + 2 : end])), at + 1))
         at = end
     return found
 
@@ -77,10 +77,11 @@ def table_of(rows: Iterable[Row], columns: Mapping[str, Callable[[Row], str]]) -
 def _separated(lines: list[str], at: int) -> int:
     """Return the number of columns of the separator in a line; 0 if the line is no separator."""
     line = lines[at].strip() if at < len(lines) else ""
-    return len(_cells(line)) if "|" in line and _SEPARATOR.match(line) else 0
+    return len(cells_of(line)) if "|" in line and _SEPARATOR.match(line) else 0
 
 
-def _cells(line: str) -> tuple[str, ...]:
+def cells_of(line: str) -> tuple[str, ...]:
+    """Return the cells of a line of a pipe table."""
     inner = line.strip().removeprefix("|")
     inner = inner if inner.endswith("\\|") else inner.removesuffix("|")
     return tuple(part.strip().replace("\\|", "|") for part in _PIPE.split(inner))

@@ -19,8 +19,7 @@ from results.levels.model_table import models as known_models
 from results.query import models
 from results.query.declared import declared
 from results.recommend import model_fit
-from results.recommend.doubt import doubts
-from results.recommend.winners import Contest, contests, decide, place_in
+from results.recommend.winners import Contest, decide, place_in, with_doubts
 from results.records import Run
 from results.render.html import html_page
 from results.slice import BASELINES, Filters
@@ -106,8 +105,7 @@ def _scopes(store: Store, gpus: Sequence[str]) -> Iterator[Filters]:
 
 def _cells(store: Store, scope: Filters) -> Iterator[dict[str, Any]]:
     """Yield every case of a slice with the time of each implementation, and the certainty of the winner's lead."""
-    found = contests(store, scope)
-    void = doubts(store, (contender.measurement for contest in found for contender in contest.values()))
+    found, void = with_doubts(store, scope)
     named = {name: getattr(scope, name) for name in ("gpu", "level", "workload", "mask", "mode", "timing")}
     for contest in found:
         first = next(iter(contest.values()))

@@ -75,7 +75,7 @@ def get(name: str) -> Report:
 @cache
 def picks(name: str) -> dict[str, Pick]:
     """Return the numbers that claims of a report are about, by name."""
-    return {pick: Pick(**_frozen(fields)) for pick, fields in _toml(name).get("picks", {}).items()}
+    return {pick: Pick(**fields) for pick, fields in _toml(name).get("picks", {}).items()}
 
 
 @cache
@@ -83,16 +83,12 @@ def _toml(name: str) -> dict[str, Any]:
     return toml_of(__file__, f"{name}.toml")
 
 
-def _frozen(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
-
-
 def answer_of(said: Mapping[str, Any], known: Mapping[str, Pick], module: ModuleType | None) -> Answer:
     """Return the answer of a claim, or of a part of one."""
     if "answer" in said:
         return getattr(module, said["answer"])
     ((kind, arguments),) = ((key, value) for key, value in said.items() if key in ANSWERS)
-    values = _frozen(arguments)
+    values = dict(arguments)
     if "pick" in values:
         values["pick"] = known[values["pick"]]
     if "picks" in values:
@@ -117,7 +113,7 @@ def advice(name: str) -> dict[str, Answer]:
 
 
 def _grid(table: Mapping[str, Any], module: ModuleType | None) -> layout.Grid:
-    labels, rows = table.get("labels", []), {tuple(row["labels"]): _facts(row) for row in table.get("rows", [])}
+    labels, rows = table.get("labels", []), {row["labels"]: _facts(row) for row in table.get("rows", [])}
     columns = {header: _column(said, module) for header, said in table["columns"].items()}
     sweep = table.get("measured_by")
     return layout.Grid(
@@ -129,13 +125,13 @@ def _grid(table: Mapping[str, Any], module: ModuleType | None) -> layout.Grid:
         columns=columns,
         facts=_facts(table.get("facts", {})),
         own=_facts(table.get("own", {})),
-        order=tuple(table.get("order", (0,))),
+        order=table.get("order", (0,)),
         measured_by=(sweep[0], sweep[1]) if sweep else None,
     )
 
 
 def _facts(said: Mapping[str, Any]) -> layout.Facts:
-    left = {name: value for name, value in _frozen(said).items() if name not in ("labels", "open")}
+    left = {name: value for name, value in said.items() if name not in ("labels", "open")}
     return {**left, **dict.fromkeys(said.get("open", ()))}
 
 

@@ -35,7 +35,7 @@ from results.reports.default_runs import default_runs, tried_of_runs
 from results.reports.side_by_side import sections, speedups_beside
 
 _READ = toml_of(__file__, "_headline.toml")
-NAMES, RUNS = ({name: tuple(said) for name, said in _READ[part].items()} for part in ("implementations", "runs"))
+NAMES, RUNS = _READ["implementations"], _READ["runs"]
 MODES = {"fwd": "forward", "bwd": "backward", "fwd_bwd": "forward and backward"}
 _SPLIT_KV = "triton_split_kv"
 _SAME_CODE = (("h200-torch_vs_triton", "h200-fa2_speedup"), ("h200-fa_paper-one-card", "h200-fa_paper-two-cards"))
@@ -141,8 +141,7 @@ class Means:
 
 def _means(name: str) -> tuple[Means, ...]:
     """Return the rows of a table of means."""
-    rows = _READ["means"][name]
-    return tuple(Means(**row | {part: tuple(row[part]) for part in ("labels", "processes")}) for row in rows)
+    return tuple(Means(**row) for row in _READ["means"][name])
 
 
 SUMMARY = _means("summary")

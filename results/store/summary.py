@@ -27,7 +27,7 @@ from results.counting import surpasses
 from results.files.columns import COLUMNS
 from results.levels import level_of, names
 from results.metrics import MEMORY_METRICS
-from results.slice import CASE_KEY, Filters, having
+from results.slice import CASE_KEY, Filters, where
 from results.slice import COLUMNS as SLICED
 from results.sql import SqlFile
 
@@ -48,6 +48,7 @@ _TYPES = COLUMNS | {
 }
 OF_RUN = ("source", "created", "gpu_memory_mb")
 ANSWERED = ("run_id", "level", "metric", "mode", "timing", "shape", *OF_NUMBER, *OF_RUN)
+_FILTERED = {name: name for name in (*OF_SLICE[1:-1], "source")} | {"run": "run_id"}
 _EVERY_NUMBER = "numbers JOIN slices USING (slice_id) JOIN runs USING (run_id)"
 _AT_ONCE = 25  # runs that are gathered at a time, so that the sort fits into the memory limit
 
@@ -106,17 +107,7 @@ def numbers(filters: Filters, metrics: Sequence[str], *, without: tuple[str, ...
     The query applies the filters of one value; the caller applies the filters that choose cases and implementations. It
     reads all runs if runs or sources are chosen, otherwise the runs that can count.
     """
-    conditions = [f"metric IN ({', '.join('?' * len(metrics))})"]
-    params: list[object] = [*metrics]
-    for name in ("gpu", "level", "workload", "mask", "mode", "timing", "shape"):
-        if name not in without and getattr(filters, name) is not None:
-            conditions.append(f"{name} = ?")
-            params.append(getattr(filters, name))
-    for name in filters.features:
-        conditions.append(having("workload"))
-        params.append(name)
-    for column, wanted in (("run_id", filters.run), ("source", filters.source)):
-        conditions += [f"{column} IN ({', '.join('?' * len(wanted))})"] if wanted else []
-        params += wanted
+    condition, params = where(filters, without=(*without, "implementation"), columns=_FILTERED, features="workload")
     table = _EVERY_NUMBER if filters.run or filters.source else "counting"
-    return f"SELECT {', '.join(ANSWERED)} FROM {table} WHERE {' AND '.join(conditions)}", params
+    of_metrics = f"metric IN ({', '.join('?' * len(metrics))})"
+    return f"SELECT {', '.join(ANSWERED)} FROM {table} WHERE {of_metrics} AND {condition}", [*metrics, *params]

@@ -90,7 +90,7 @@ class CardSupervisor:
         ended: dict[str, Any] | BaseException
         try:
             how, message = self._supervise()
-            ended = {"event": "ended", "how": how, "message": message, "costs": self._spent()}
+            ended = {"event": "ended", "how": how, "message": message, "costs": self._folder.costs()}
             ended["lines"] = self._new_lines()
         except BaseException as error:  # raised again where the driver waits
             ended = error
@@ -99,11 +99,6 @@ class CardSupervisor:
             for place in (self._place, self._claims):
                 shutil.rmtree(place, ignore_errors=True)
         self._events.put(ended)
-
-    def _spent(self) -> dict[str, float]:
-        """Return the seconds so far by kind of work."""
-        state = self._folder.read_state()
-        return (state.costs if state else None) or {}
 
     def _supervise(self) -> tuple[str, str]:
         errand = self._errand
@@ -136,7 +131,7 @@ class CardSupervisor:
         while (index := self._cases.get()) is not None:
             yield cases[index]
             done = {"rows": self._rows_of(cases[index][0].case), "run": run_to_json(self._folder.run())}
-            self._events.put({"event": "done", "costs": self._spent(), **done})
+            self._events.put({"event": "done", "costs": self._folder.costs(), **done})
 
     def _rows_of(self, case: Case) -> list[dict[str, Any]]:
         """Return the journal rows of a case; those of cases that are not assigned to this card are never sent."""

@@ -198,7 +198,7 @@ class Driver:
                 self._give_up_waiting()
                 self._deal()
                 for share in self._shares:
-                    if share.stop_requested():
+                    if share.folder and share.folder.cancel_requested():
                         raise Cancelled
                     share.write_state("running")
                 self._show()

@@ -182,10 +182,6 @@ class Share:
         spent, did = time.monotonic() - self._started, self._work_at_start - left
         return (left * spent / did or None) if did > 0 else None
 
-    def stop_requested(self) -> bool:
-        """Return whether a stop of this run was requested."""
-        return self.folder is not None and self.folder.cancel_requested()
-
     def write_state(self, state: str, message: str | None = None) -> None:
         """Write the state of the run, once it has a folder. Raises JournalError."""
         if self.folder is None:
@@ -204,8 +200,7 @@ class Share:
         if self._job.resume:
             self.folder = RunFolder.open(self._home, self._job.resume)
             refuse_differences(self.folder.run(), run, SAME if self._several else (*SAME, "gpu_uuid"))
-            before = self.folder.read_state()
-            self._costs_before = (before.costs if before else None) or {}
+            self._costs_before = self.folder.costs()
         else:
             self.folder = RunFolder.create(self._home, run)
         self._lock.enter_context(self.folder.lock())

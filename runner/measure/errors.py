@@ -10,6 +10,7 @@ from results.records import Status
 _CUDA_OOM = re.compile(
     r"Tried to allocate (?P<needed>[\d.]+ \w+).*?total capacity of (?P<total>[\d.]+ \w+) of which (?P<free>[\d.]+ \w+)"
 )
+_PLACE = re.compile(r"at \d+:\d+:")  # begins Triton's messages; the source and a mark below the place follow it
 _CPU_OOM = re.compile(r"(?:can't allocate memory|not enough memory).*?(?:allocate|allocating)\s+(?P<bytes>\d+) bytes")
 
 
@@ -22,8 +23,8 @@ def describe(error: BaseException) -> tuple[Status, str]:
         name, required, limit = (getattr(error, field, "?") for field in ("name", "required", "limit"))
         return Status.OUT_OF_RESOURCES, f"Out of {name}: required {required}, limit {limit}."
     if isinstance(error, NotImplementedError) or type(error).__name__ == "UnsupportedCase":
-        return Status.UNSUPPORTED, _first_line(error)
-    return Status.ERROR, f"{type(error).__name__}: {_first_line(error)}"
+        return Status.UNSUPPORTED, telling_line(error)
+    return Status.ERROR, f"{type(error).__name__}: {telling_line(error)}"
 
 
 def failure(action: Callable[[], object]) -> tuple[Status, str] | None:
@@ -51,14 +52,20 @@ def context_is_broken() -> bool:
     return False
 
 
+def telling_line(error: BaseException) -> str:
+    """Return the first line of a message, and the line that says the fault if the first one only announces it."""
+    first, *rest = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
+    if _PLACE.fullmatch(first) and rest:
+        cause = error.__cause__ if rest[-1] == "^" else None  # of a fault in a function that this one calls
+        first = f"{first} {telling_line(cause) if cause else rest[-1]}"
+    elif first.endswith(":") and rest:
+        first = f"{first} {rest[0]}"
+    return first[:400]
+
+
 def _memory_note(text: str) -> str:
     if match := _CUDA_OOM.search(text):
         return "Out of device memory: needed {needed} more, {free} of {total} were free.".format(**match.groupdict())
     if match := _CPU_OOM.search(text):
         return f"Out of memory: needed {int(match['bytes']) / 2**30:.2f} GiB more than is available."
     return f"Out of memory: {text.splitlines()[0] if text else 'no details'}"
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[0] if lines else "no message")[:400]

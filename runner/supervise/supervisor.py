@@ -65,9 +65,8 @@ class Sweeping:
         self._losses: Counter[str] = Counter()
         self._failed_starts, self._why = 0, ""
         self._begun, started, self._state = begun, time.monotonic(), StateWriter()
-        before = folder.read_state() if job.resume else None
-        costs_before = (before.costs if before else None) or {}
-        self._costs = cast(Any, Counter(costs_before))  # seconds by kind; the type of Counter allows whole numbers only
+        before = folder.costs() if job.resume else {}
+        self._costs = cast(Any, Counter(before))  # seconds by kind; the type of Counter allows whole numbers only
         self._costs_before_s = self._costs.pop(TOTAL, 0.0)
         self._costs[STARTS] += started - begun
         self._ready = False  # the worker has warmed up

@@ -39,6 +39,7 @@ from results.records import Case, attention_case, decode_case
 from results.render.certificates import COMMAND, FAILS, QUESTIONS, prices, table
 from runner.levels import decode, make_inputs, op
 from runner.machine import devices, environment
+from runner.measure import errors
 from runner.measure.stopwatch import KernelStopwatch
 from runner.validate.features import add_entry, facts
 
@@ -203,7 +204,7 @@ def _certified(known: registry.Implementation, case: Case, device: str) -> Certi
         q = tuple(x.detach() for x in (inputs.q, inputs.k, inputs.v, inputs.dout))
         return certificate(attention, q, causal=bool(case.causal), backward=known.backward)
     except Exception as error:  # a package of others may refuse a call in any way
-        return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"
+        return f"{type(error).__name__}: {errors.telling_line(error)}"
 
 
 def packed(attention: Any, case: Case) -> Callable[..., torch.Tensor]:

@@ -331,7 +331,7 @@ def declared_bug(said: Mapping[str, Any]) -> PlantedBug:
         wrapper = _every_call(said["every"], change_of(said["wrong"]))
     modes = said.get("modes", BACKWARD if set(changes) <= _OF_BACKWARD and changes else EVERY)
     case = _CASES[said.get("case", "plain")]
-    return PlantedBug(said["name"], changes, wrapper, tuple(modes), tuple(said.get("dtypes", DTYPES)), case)
+    return PlantedBug(said["name"], changes, wrapper, modes, said.get("dtypes", DTYPES), case)
 
 
 _DECLARED = toml_of(__file__)

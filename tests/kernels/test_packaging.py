@@ -142,6 +142,13 @@ def test_examples_are_short() -> None:
     assert {name: lines for name, lines in lengths.items() if lines > MOST_LINES.get(name, 40)} == {}
 
 
+@pytest.mark.parametrize("name", ["compare_runs", "run_sweep"])
+def test_an_example_that_needs_a_checkout_says_so_where_it_fails(tmp_path: Path, name: str) -> None:
+    example = shutil.copy(EXAMPLES[name], tmp_path)
+    said = subprocess.run([sys.executable, "-I", example], capture_output=True, text=True).stderr
+    assert "  # a checkout has it, the package attnbench does not\n" in said and "No module named 'results'" in said
+
+
 @pytest.mark.slow
 def test_every_example_runs_on_a_cpu(run) -> None:
     """Run the example that starts processes by itself, with processes that have imported torch."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runner.overhead import Costs, beyond_sampling, sentence
+from runner.overhead import Costs, sentence
 
 
 class Time:
@@ -32,11 +32,9 @@ def test_work_within_work_is_charged_to_the_inner_kind_and_what_raises_too() -> 
 
 def test_the_price_of_a_sweep_is_what_is_no_sample() -> None:
     costs = {"sampling": 8.0, "energy": 2.0, "checks": 1.0, "compiling": 2.5, "total": 14.0}
-    assert beyond_sampling(costs) == pytest.approx(0.4)
     assert sentence(costs | {"wall": 7.5}).startswith("14.0 s in all of the cards' time within 7.5 s, 10.0 s of it ")
     assert sentence(costs) == (
         "14.0 s in all, 10.0 s of it sampling; "
         "beyond that 4.0 s (40 % of it): compiling 2.5 s, checks 1.0 s, else 0.5 s."
     )
-    assert beyond_sampling({"total": 3.0}) is None
     assert "beyond that 3.0 s: else 3.0 s" in sentence({"total": 3.0})

@@ -358,17 +358,17 @@ def peers_of(module_file: str, functions: Mapping[str, Any]) -> Iterator[Peer]:
     """
     for name, said in toml_of(module_file).items():
         if name != "words":
-            numbers = (Number(**_frozen(each, functions)) for each in said.pop("numbers"))
-            yield Peer(name=name, numbers=tuple(numbers), **_frozen(said, functions))
+            numbers = (Number(**_called(each, functions)) for each in said.pop("numbers"))
+            yield Peer(name=name, numbers=tuple(numbers), **_called(said, functions))
 
 
-def _frozen(value: Any, functions: Mapping[str, Any]) -> Any:
-    """Return a value of TOML with functions in place of their names, and tuples in place of lists."""
+def _called(value: Any, functions: Mapping[str, Any]) -> Any:
+    """Return a value of TOML with functions in place of their names."""
     if isinstance(value, dict):
-        return {key: _frozen(inner, functions) for key, inner in value.items()}
+        return {key: _called(inner, functions) for key, inner in value.items()}
     if isinstance(value, str) and value.startswith("@"):
         return functions.get(value[1:], methodcaller("value", value[1:]))
-    return tuple(_frozen(inner, functions) for inner in value) if isinstance(value, list) else value
+    return tuple(_called(inner, functions) for inner in value) if isinstance(value, tuple) else value
 
 
 def choice(of: Choice, row: Row) -> str | None:

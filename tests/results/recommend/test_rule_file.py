@@ -59,7 +59,7 @@ def test_modes_and_timings_become_directions_and_regimes(home, opened) -> None:
     kinds = {(p["problem"]["direction"], p["problem"]["regime"]) for p in made["points"]}
     assert kinds == {("forward", "eager"), ("training", "eager"), ("forward", "captured")}
     assert {made["runs"]["mine"][name] for name in ("torch", "triton", "driver")} == {"2.11", "3.6", "580"}
-    assert rule_file.summary(made) == "2 problems timed eagerly and 1 by device time, from 1 runs."
+    assert rule_file.summary(made) == "rule of A GPU, 2 problems timed eagerly and 1 by device time, from 1 runs."
 
 
 def test_the_chip_is_that_of_the_run(home, opened) -> None:
@@ -92,6 +92,22 @@ def test_an_installed_rule_of_a_cpu_is_obeyed_by_the_kernels(home, tmp_path, mon
     forward, training = answer.stdout.splitlines()
     assert forward.startswith("torch_naive for forward: your rule") and "run mine; next slow" in forward
     assert training.startswith("torch_sdpa_auto for training: built-in choice, which is not beaten")
+
+
+@pytest.mark.parametrize("gpus, said", [("A GPU\nA GPU", "rule of A GPU"), ("A GPU\nB", "and B, so"), ("", "no GPU")])
+def test_install_without_a_card_takes_this_machines_gpu(home, tmp_path, monkeypatch, capsys, gpus, said) -> None:
+    add_run(home, "mine", *rows({"a": 1.0, "slow": 2.0}))
+    add_run(home, "longer", *rows({"a": 1.0, "b": 1.5, "slow": 2.0}), gpu_name="Another GPU")
+    (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\nprintf '{gpus}'\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    for name in ("PATH", "HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.delenv("ATTNBENCH_RULES")
+    failed = main(["rule", "--install"])
+    assert said in capsys.readouterr().err
+    # `kernels.choice` looks there, wherever $ATTNBENCH_HOME has the results
+    written = [path.name for path in (tmp_path / ".config/attnbench/rules").glob("*.json")]
+    assert (failed, written) == ((0, ["a-gpu.json"]) if "rule of" in said else (1, []))
 
 
 def test_a_rule_without_eager_times_says_what_it_needs(home, monkeypatch, tmp_path, capsys) -> None:

@@ -21,6 +21,8 @@ CPU_TEXT = (
     "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate "
     "8796093022208 bytes. Error code 12 (Cannot allocate memory)"
 )
+OF_TRITON = ValueError("at 3:4:\ndef caller():\n    called()\n    ^")  # the fault is in the function that is called
+OF_TRITON.__cause__ = ValueError("at 4:20:\ndef called():\n    a + b\n    ^\nincompatible dimensions")
 
 
 @pytest.mark.parametrize(
@@ -37,6 +39,8 @@ CPU_TEXT = (
         (NotImplementedError("not on this device"), Status.UNSUPPORTED, "not on this device"),
         (RuntimeError("first line\nsecond line"), Status.ERROR, "RuntimeError: first line"),
         (ValueError(), Status.ERROR, "ValueError: no message"),
+        (RuntimeError("it raised:\nKeyError: 7\n\nSee"), Status.ERROR, "RuntimeError: it raised: KeyError: 7"),
+        (OF_TRITON, Status.ERROR, "ValueError: at 3:4: at 4:20: incompatible dimensions"),
     ],
 )
 def test_an_exception_becomes_a_status_and_a_note(error: Exception, status: Status, note: str) -> None:
