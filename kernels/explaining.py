@@ -67,12 +67,12 @@ def answer(
         if asked.keys() & set(_OF_CACHE):
             return _over_cache(q, k, v, (causal is not False, window_size, softmax_scale), asked)
         q, k, v = autocasted(q, k, v)
-        masks: Masks = (*one_window(bool(causal), window_size), softmax_scale)
+        scale = None if softmax_scale is None else plans.given_scale(softmax_scale, q.shape[-1])
+        masks: Masks = (*one_window(bool(causal), window_size), scale)
         wanted, asked = Wanted.taken_from(asked)
         if "cu_seqlens_q" in asked:
             return _packed(q, k, v, masks, wanted, asked)
         plans.check_inputs("kernels.attention", q, k, v, DTYPES, math.inf, any_width=True)
-        plans.scale_of(softmax_scale, q.shape[3])  # refuses what is no number
         if asked or wanted != Wanted() or isinstance(masks[1], tuple) or invariant.wanted():
             return _with_features(q, k, v, masks, Features(**asked), wanted)
         return _plain(q, k, v, masks, CAPTURED if compiled else EAGER)

@@ -263,7 +263,7 @@ def _read(
     found = features_of(asked, q.device) if asked else _NO_FEATURES
     if asked:
         features.check(found, scores, q.device, causal=causal, window_size=window_size)
-    return found, (causal, window_size, plans.scale_of(masks[2], q.shape[-1]))
+    return found, (causal, window_size, plans.given_scale(masks[2], q.shape[-1]))
 
 
 def _as_rows(result: Any) -> Any:

@@ -25,7 +25,7 @@ from . import dispatch, feature_calls
 from .decode.triton_decode.checks import MAX_SEQLEN_Q
 from .feature_calls import reads
 from .features import Features, SequenceBounds, check, one_window
-from .plans import check_inputs, scale_of
+from .plans import check_inputs, given_scale
 from .registry import UnsupportedCase
 from .routes import DTYPES
 
@@ -176,7 +176,7 @@ def flash_attn_with_kvcache(
         q = _rotated(q, tables, lengths, rotary_interleaved, one_position=not causal and not window)
         k = _rotated(k, tables, lengths, rotary_interleaved)
     asked = _asked(0.0, softcap, alibi_slopes, True, True)
-    masks = (causal, window, scale_of(softmax_scale, q.shape[3]))
+    masks = (causal, window, given_scale(softmax_scale, q.shape[3]))
     found, sizes = Features(softcap or 0.0, alibi_slopes=alibi_slopes), (len(q), q.shape[2], q.shape[1], cache.capacity)
     check(found, sizes, q.device, causal=causal, window_size=window)  # before anything is written
     if k is not None:

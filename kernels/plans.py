@@ -271,6 +271,13 @@ def scale_of(softmax_scale: float | None, head_dim: int) -> float:
     return float(softmax_scale)
 
 
+def given_scale(softmax_scale: float | torch.Tensor | None, head_dim: int) -> float:
+    """Return `scale_of` what a caller gave, also a tensor of one number without a gradient, as flash-attn takes it."""
+    if isinstance(softmax_scale, torch.Tensor) and softmax_scale.numel() == 1 and not softmax_scale.requires_grad:
+        softmax_scale = float(softmax_scale)
+    return scale_of(softmax_scale, head_dim)  # type: ignore[arg-type]
+
+
 def check_inputs(
     name: str,
     q: torch.Tensor,

@@ -81,7 +81,7 @@ def test_on_the_cpu_pytorch_computes_it(options: dict) -> None:
     torch.testing.assert_close(mean, inputs[2].mean(2))
 
 
-@pytest.mark.parametrize("scale", ["0.5", torch.tensor(0.5), math.nan])
+@pytest.mark.parametrize("scale", ["0.5", torch.ones(2), torch.tensor(0.5, requires_grad=True), math.nan])
 def test_a_softmax_scale_that_is_no_finite_number_is_refused_in_words(scale) -> None:
     q, k, v = torch.randn(3, 1, 2, 8, 16)
     rows, starts = q[0].transpose(0, 1), torch.tensor([0, 8], dtype=torch.int32)
@@ -96,6 +96,18 @@ def test_a_softmax_scale_that_is_no_finite_number_is_refused_in_words(scale) -> 
         with pytest.raises(registry.UnsupportedCase, match="softmax_scale must be a finite number, or None for"):
             call(softmax_scale=scale)
     assert "softmax_scale must be a finite number" in kernels.explain(q, k, v, softmax_scale=scale)
+
+
+def test_a_softmax_scale_may_be_a_tensor_of_one_number_which_is_read_at_each_call() -> None:
+    q, k, v = torch.randn(3, 1, 2, 8, 16)
+    rows, starts = [x[0].transpose(0, 1) for x in (q, k, v)], torch.tensor([0, 8], dtype=torch.int32)
+    scale = torch.ones(1)
+    for number in (0.25, 0.5):
+        scale.fill_(number)
+        assert kernels.attention(q, k, v, softmax_scale=scale).equal(kernels.attention(q, k, v, softmax_scale=number))
+        call = partial(kernels.attention_varlen, *rows, starts, starts, 8, 8)
+        assert call(softmax_scale=scale).equal(call(softmax_scale=number))
+    assert kernels.explain(q, k, v, softmax_scale=scale) == kernels.explain(q, k, v, softmax_scale=number)
 
 
 @TORCH_COMPILE
