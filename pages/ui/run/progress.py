@@ -39,13 +39,12 @@ def follow(allowed: bool) -> None:
 
 
 def history(allowed: bool) -> None:
-    """Draw the latest sweeps and their ends; interrupted ones can be resumed."""
+    """Draw the latest sweeps, their ends and links to their results; interrupted ones can be resumed."""
     statuses = [status for status in launch.runs() if status.total or status.state != "finished"][:_HISTORY]
     if not statuses:
         st.caption("None yet. A sweep started from the command line shows up here too.")
         return
     starting = under_way.starting()
-    newest = next((status for status in statuses if status.state != "running" and status.done), None)
     for status in statuses:
         begun = status.run_id == starting
         with st.container(horizontal=True, vertical_alignment="center"):
@@ -55,7 +54,7 @@ def history(allowed: bool) -> None:
             said = "" if begun or not status.message else f" · {text.plain(status.message)}"
             count = total if moving else f"{status.done} of {total}"
             st.markdown(f"{badge} `{status.run_id}` {count}{said}", width="stretch")
-            if status is newest and status.run_id not in st.session_state[_FOLLOWED]:  # else a card above links there
+            if status.done and status.run_id not in st.session_state[_FOLLOWED]:  # else a card above links there
                 link_to_results(status.run_id)
             if status.state in under_way.RESUMABLE and not begun:
                 under_way.resume_button(status.run_id, disabled=not allowed)
