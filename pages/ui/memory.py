@@ -115,8 +115,9 @@ def headline(table: pd.DataFrame, chosen: Filters) -> None:
         names = colours.ordered(equal["implementation"])
         many = len(names) > _NAMED
         who = f"{len(names)} implementations take" if many else f"{', '.join(names)} take{'s' * (len(names) == 1)}"
+        sizes = dict.fromkeys(text.mib(value) for value in (best["value"], equal["value"].max()))
         parts.append(
-            f"{text.plain(who)} {text.mib(best['value'])} at seqlen {text.size(best['seqlen'])}, "
+            f"{text.plain(who)} {' to '.join(sizes)} at seqlen {text.size(best['seqlen'])}, "
             f"1/{best['reduction']:{'.0f' if best['reduction'] >= 10 else '.2g'}} of {text.plain(chosen.baseline)}"
         )
     failed = table[table["status"] == "oom"].groupby(["implementation", "dtype"], dropna=False)["seqlen"].min()

@@ -149,8 +149,12 @@ def memory(store: Store, filters: Filters, metric: str) -> pd.DataFrame:
 
 
 def fits(store: Store, filters: Filters) -> pd.DataFrame:
-    """Return how far each implementation goes: its longest seqlen, the memory of that, the first out of memory."""
-    rows = numbers(store, filters, ["peak_memory_mb"], without=("timing", "mode"))
+    """Return how far each implementation goes: its longest seqlen, its largest memory, the first out of memory.
+
+    The memory is that of the slice's mode, or of every mode if none was taken of it, as of bwd alone.
+    """
+    of_mode = numbers(store, filters, ["peak_memory_mb"], without=("timing",))
+    rows = of_mode or numbers(store, filters, ["peak_memory_mb"], without=("timing", "mode"))
     found = []
     for name, of_it in sorted(grouped(rows, lambda row: row.implementation).items()):
         ok, oom = ([row for row in of_it if row.status == status] for status in ("ok", "oom"))

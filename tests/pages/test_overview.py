@@ -10,7 +10,7 @@ import torch
 
 import kernels
 from pages.ui.draw import cells, titles
-from pages.ui.overview import my_shape, ranking
+from pages.ui.overview import my_shape, ranking, views
 from results.query import block_sparse
 from results.recommend import usage
 from results.records import Status
@@ -152,6 +152,38 @@ def test_a_shape_is_answered_by_the_nearest_measured_one_and_says_which(app):
     assert "far from yours" in shown(app)
     (link,) = (link for link in app.get("page_link") if link.proto.label == "Measure this shape")
     assert "edit_num_kv_heads_fa_paper=1" in link.proto.query_string
+
+
+def test_a_shape_whose_source_states_no_heads_claims_none_and_names_the_gpu_of_its_time(app):
+    app.pills(key="my_card").set_value("RTX 4090").run()
+    app.segmented_control(key="overview_view").set_value("My shape").run()
+    app.number_input(key="shape_batch").set_value(1).run()
+    text = shown(app)
+    assert "Measured at seqlen 4k, head_dim 64, batch 1, by a source that does not state heads: 0.358 ms." in text
+    assert "These are times of RTX 4060 Laptop." in text
+    assert "of 168 shapes on RTX 4060 Laptop, by time as published. In a terminal" in text
+
+
+def test_the_memory_of_the_ranking_is_of_the_mode_of_the_slice_if_it_was_taken_there(home, app):
+    memory = {"metric": "peak_memory_mb", "timing": None, "mode": "fwd_bwd"}
+    add_run(home, "both", latency("triton_fa2", 4096.0, small_case(256), **memory), gpu_name=GPU)
+
+    def peak() -> str:
+        table = next(each.proto.body for each in app.run().get("html") if "mean speedup" in each.proto.body)
+        return re.search(r"triton_fa2.*?<td>([^<]*iB)</td>", table).group(1)
+
+    assert peak() == "512 MiB"
+    app.radio(key="mode").set_value("bwd")
+    assert peak() == "4.00 GiB"
+
+
+def test_the_file_of_advice_names_no_mask_mode_or_timing_that_its_use_cases_do_not_have(app, monkeypatch):
+    kept = []
+    monkeypatch.setattr(views.messages, "download_slice", lambda *made: kept.append(made))
+    app.segmented_control(key="overview_view").set_value("What to use when").run()
+    (_, title, chosen, _, _) = kept[-1]
+    assert title.file_name == "attnbench-what-to-use-when-test-gpu-attention-all-batch-and-head-counts"
+    assert (chosen.gpu, chosen.mask, chosen.mode, chosen.timing, chosen.dtype) == (GPU, None, None, None, ())
 
 
 @pytest.mark.slow

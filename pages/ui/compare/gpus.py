@@ -19,7 +19,6 @@ QUANTITIES = text.WORDS["gpu_quantities"]  # column: its name, the unit of its a
 # A line of the chart has one value of each of these; the order of the choices is given.
 _SERIES = {name: ORDER[name] for name in ("mode", "timing", "dtype")} | text.WORDS["gpu_series"]
 _ALWAYS_OPEN = {"inputs", "latent_dim", "page_size"}  # only attnbench states these for plain attention
-_IN = {"kernel": "In kernel time", "eager": "In eager time", AS_PUBLISHED: "In times as published"}
 _FIRST = "gluon_hopper"  # shown first if the GPUs have it
 _RATIO_TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 3, 5, 10, 20, 50, 100, 1000)
 _DETAILS = ("mode", "timing", "dtype", "seqlen", "head_dim", "batch", "num_heads", "mask")
@@ -93,7 +92,7 @@ def _headline(table: pd.DataFrame, chosen: list[str]) -> str:
             if gpu != slowest:
                 ratio = text.ratio(geometric_mean(times[slowest] / times[gpu]))
                 st.markdown(
-                    f"{_IN[timing]} {text.plain(gpu)} is **{ratio}** as fast as {text.plain(slowest)}: geometric mean "
+                    f"In {text.TIMED[timing]} {text.plain(gpu)} is **{ratio}** as fast as {text.plain(slowest)}: geometric mean "
                     f"of {messages.counted(len(times), 'shared shape')}."
                 )
     return str(slowest)

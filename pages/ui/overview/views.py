@@ -154,8 +154,9 @@ def _advice(found: list[advice.Advice], chosen: Filters) -> None:
     tables.show_table(rows, columns, "What to use by use case, with time lost and memory")
     messages.say("use_cases", baseline=text.plain(baseline))
     messages.folded("Every number", "advice_numbers", lambda: _numbers(found, baseline))
-    title = titles.of_slice("What to use when", replace(chosen, mode=None, mask=None, shape=None))
-    messages.download_slice("Download advice", title, chosen, lambda: advice_table(found), "advice_csv")
+    every = replace(chosen, mode=None, mask=None, shape=None, dtype=(), timing=None)  # a use case sets these itself
+    title = titles.of_slice("What to use when", every)
+    messages.download_slice("Download advice", title, every, lambda: advice_table(found), "advice_csv")
 
 
 def _row(one: advice.Advice, colour: str) -> dict[str, object]:

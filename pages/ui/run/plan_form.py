@@ -322,7 +322,7 @@ def _row(level: Level, place: tuple, cells: list[Mapping[str, Any]], planned: bo
         level.rows.column: row,
         "shown": None,
         "status": None if measured else "skipped",
-        "failure": f"{measured} to do" if measured else "skipped",
+        "failure": f"{'' if planned else 'up to '}{measured} to do" if measured else "skipped",
         "hover": "<br>".join(html.escape(line) for line in lines),
     }
 
