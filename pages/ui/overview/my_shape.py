@@ -101,9 +101,10 @@ def _answer(found: Sequence[Neighbour], case: Case, mode: str, subject: tuple[st
         sentences = [_estimate(found, case, mode), f"Nearest measured shape: {place}: {text.ms(point['latency_ms'])}."]
     if subject:
         card, other = subject
-        there = scaled_ms(point, case, mode)
-        estimate = there and f"; by the data sheets the {card} takes about {text.ms(other.compute * there)} (an estimate)"
-        sentences.append(f"These are times of {other.gpu}{estimate or ''}.")
+        sentence = f"These are times of {other.gpu}"
+        if there := scaled_ms(point, case, mode):
+            sentence += f"; by the data sheets the {card} takes about {text.ms(other.compute * there)} (an estimate)"
+        sentences.append(f"{sentence}.")
     if point["ties"]:
         sentences.append(f"Equally fast within 2 %: {', '.join(point['ties'])}.")
     if distance > _NEAR:

@@ -256,12 +256,11 @@ def comparable(rivals: Sequence[dict]) -> list[dict]:
     return [row for row in rivals if not row["precision"] and row["compared"] >= enough]
 
 
-def ranking_table(ranking: Sequence[dict], fits: pd.DataFrame, chosen: Filters) -> None:
+def ranking_table(ranking: Sequence[dict], peaks: Mapping[str, float], chosen: Filters) -> None:
     """Draw a row for each implementation: mean speedup, coverage, failures, longest sequence, and memory.
 
     A mean that is not comparable is hatched.
     """
-    peaks = dict(zip(fits["implementation"], fits["peak_memory_mb"], strict=True))
     said = ask(declared, level_in(chosen).name)
     palette = colours.palette([row["implementation"] for row in ranking])
     compared = {row["implementation"] for row in comparable(ranking)}

@@ -23,7 +23,7 @@ _PAGES = {"op": "overview", "decode": "decode", "layer": "layers", "model": "mod
 _ENDED = text.WORDS["sweep_ends"]
 
 
-def follow(allowed: bool) -> None:
+def follow() -> None:
     """Draw the running sweeps, redrawn every few seconds, and sweeps that have just ended."""
     under_way.draw_starting()
     problem = st.session_state.pop(under_way.PROBLEM, None)
@@ -35,7 +35,7 @@ def follow(allowed: bool) -> None:
             show_end(run_id)
     st.session_state[_FOLLOWED] |= dict.fromkeys(before)
     pace = under_way.pace(bool(before))
-    st.fragment(_follow, run_every=pace)(before, pace, allowed)
+    st.fragment(_follow, run_every=pace)(before, pace)
 
 
 def history(allowed: bool) -> None:
@@ -65,19 +65,19 @@ def _running() -> tuple[str, ...]:
     return tuple(status.run_id for status in launch.running())
 
 
-def _follow(before: tuple[str, ...], pace: int, allowed: bool) -> None:
+def _follow(before: tuple[str, ...], pace: int) -> None:
     running = _running()
     if running != before or under_way.pace(bool(running)) != pace:
         st.rerun()
     for run_id in running:
         with st.container(border=True):
-            _progress(run_id, allowed)
+            _progress(run_id)
             _arriving(run_id, pace)
     if not running and not under_way.starting():
         st.caption("No sweep is running on this machine.")
 
 
-def _progress(run_id: str, allowed: bool) -> None:
+def _progress(run_id: str) -> None:
     status = launch.status(run_id)
     share = status.done / status.total if status.total else 0.0
     with st.container(horizontal=True, vertical_alignment="center"):
