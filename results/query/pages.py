@@ -149,10 +149,7 @@ def memory(store: Store, filters: Filters, metric: str) -> pd.DataFrame:
 
 
 def peak_memory(store: Store, filters: Filters) -> dict[str, float]:
-    """Return the largest peak in MiB of each implementation in the slice.
-
-    It is that of the slice's mode, or of every mode if none was taken of it, as of bwd alone.
-    """
+    """Return each implementation's largest peak in MiB in the slice's mode, or in any if none was taken of it."""
     of_mode = numbers(store, filters, ["peak_memory_mb"], without=("timing",))
     rows = of_mode or numbers(store, filters, ["peak_memory_mb"], without=("timing", "mode"))
     known = grouped((row for row in rows if row.value is not None), lambda row: row.implementation)

@@ -123,8 +123,8 @@ def attentions_table(question: ModelQuestion) -> None:
 def parts_chart(question: ModelQuestion) -> None:
     """Draw the parts of the memory at each moment with the limit of the card, and the same numbers as a table."""
     law = law_of(question.attention)
-    found = [
-        (label, moment)
+    named = [
+        (label + moment.moment, moment)
         for label, case, mode in (
             ("serve: ", question.serving, "decode"),
             ("serve: ", question.prefill, "prefill"),
@@ -132,19 +132,17 @@ def parts_chart(question: ModelQuestion) -> None:
         )
         for moment in model_fit.moments(case, law, mode)
     ]
-    named = [(label + moment.moment, moment) for label, moment in found]
     alt = "Memory in GiB of serving and training, by part"
     chart = parts_bars(named, model_fit.CARDS[question.card].usable_mb, question.card)
     shapes = [f"train {size_of(question.training)}", f"serve {size_of(question.serving)}"]
     title = ChartTitle("Memory by part", (question.title, *shapes, f"attention {question.attention}", "by formula"))
     charts.show(chart, title, key="model_parts", alt=alt)
-    rows = [{"moment": name, "peak": moment.peak, **dict(model_fit.parts(moment))} for name, moment in named]
+    parts = [{part: size or None for part, size in model_fit.parts(moment)} for _, moment in named]
+    rows = [{"moment": name, "peak": moment.peak, **of} for (name, moment), of in zip(named, parts, strict=True)]
     written = {part: TableColumn(words, text.mib) for part, words in PART_WORDS.items()}
     columns = {"moment": TableColumn("moment"), "peak": TableColumn("all", text.mib), **written}
     with st.expander("Parts of the memory as a table", icon=":material/table_rows:", key="model_parts_table"):
-        tables.show_table(
-            [{name: value or None for name, value in row.items()} for row in rows], columns, "Parts of the memory"
-        )
+        tables.show_table(rows, columns, "Parts of the memory")
 
 
 def parts_bars(named: Sequence[tuple[str, ModelMemory]], capacity_mb: float, card: str) -> Chart:

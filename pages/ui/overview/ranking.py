@@ -178,10 +178,8 @@ def _of_best(best: dict, won: Sequence[dict], following: dict | None, chosen: Fi
         following if following and best["speedup"] > 1 else {"speedup": 1.0, "implementation": chosen.baseline}
     )
     over = "" if rival["implementation"] == chosen.baseline else f"{text.ratio(best['speedup'])} {chosen.baseline}, "
-    lead, won_by = (
-        text.ratio(best["speedup"] / rival["speedup"]),
-        f"{marks['']} of {messages.counted(len(won), 'shape')}",
-    )
+    lead = text.ratio(best["speedup"] / rival["speedup"])
+    won_by = f"{marks['']} of {messages.counted(len(won), 'shape')}"
     range = f"{over}range {text.span(best['lowest'], best['highest'])}"
     more = ", ".join(f"{count} more {words}" for words, count in notes.items() if count)
     over_rival = messages.fact("over", lead, range, rival=text.short(rival["implementation"]))

@@ -317,8 +317,8 @@ def show_imports() -> None:
         with st.container(horizontal=True, vertical_alignment="center"):
             if arrivals:
                 st.button("Undo", icon=":material/undo:", on_click=_undo, args=(arrivals,), key="undo_import")
-                link_to_results(arrivals[-1].run_ids[0])
                 run_id = arrivals[-1].run_ids[0]
+                link_to_results(run_id)
                 where = {"of": "Import beside a run", "upload": run_id}
                 messages.link("compare", "Compare with our run", "compare_arrows", **where)
                 messages.link("run_sweep", "Measure these on my GPU", "play_circle", cases_of=run_id)
