@@ -199,8 +199,8 @@ def of_runs(run_ids: Collection[str]) -> pd.DataFrame:
 
 
 def _groups_of(run_ids: Collection[str]) -> dict[str, tuple[str, ...]]:
-    wanted = set(run_ids)
-    return {place: ids for place, ids in ask(_groups).items() if wanted & set(ids)}
+    store()  # a run that was imported a moment ago is a group, too
+    return {place: ids for place, ids in ask(_groups).items() if set(run_ids) & set(ids)}
 
 
 def _groups(store: Store) -> dict[str, tuple[str, ...]]:
