@@ -43,14 +43,14 @@ def show() -> None:
 
 def this_gpu(chosen: Filters, ranking: list[dict]) -> None:
     """Draw the answer, the winner of each shape, a chosen cell in detail, and every implementation in a table."""
-    for question in (pages.fits, pages.provenance, pairing.outdated):
+    for question in (pages.peak_memory, pages.provenance, pairing.outdated):
         ask(question, chosen)  # before anything is drawn: what arrives at once, the browser draws once
     level, won = level_in(chosen), ask(ranked.judged, chosen)
     ranked.headline(ranking, won, chosen)
     st.subheader("Fastest implementation by shape")
     ranked.winner_map(ranking, won, chosen)
     st.subheader("Every implementation")
-    ranked.ranking_table(ranking, ask(pages.fits, chosen), chosen)
+    ranked.ranking_table(ranking, ask(pages.peak_memory, chosen), chosen)
     messages.folded("Every shape", "every_cell", lambda: ranked.winners_table(level, won))
     with st.popover("Download", icon=":material/download:"):  # the browser makes the buttons when it is opened
         for label, table in (

@@ -9,7 +9,7 @@ from pages.ui.shell import access, layout
 
 layout.header("run_sweep")
 allowed = access.may_run()
-progress.follow(allowed)
+progress.follow()
 
 st.header("New sweep")
 given = st.query_params.get("cases_of")

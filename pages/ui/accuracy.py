@@ -82,8 +82,8 @@ def show() -> None:
     beyond_normal(everything, palette, view)
     with st.expander("Every shape", icon=":material/table_rows:"):
         tables.grid(everything.dropna(axis="columns", how="all"), "Error of every shape", COLUMNS)
-    with st.expander("Certificates: leaks, batches, padding, repeats, NaN", icon=":material/verified_user:"):
-        certificates()
+    label = "Certificates: leaks, batches, padding, repeats, NaN"
+    messages.folded(label, "certificates", certificates, ":material/verified_user:")
     messages.download_slice("Download errors", view.title(everything), chosen, lambda: everything, "errors_csv")
     messages.provenance(chosen)
 

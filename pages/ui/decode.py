@@ -50,7 +50,7 @@ def show() -> None:
     frontier.section(table[table["seqlen_q"] == 1], "attention of one layer", title)
     cache_section(ask_slowly(cache_costs.rows, chosen), chosen)
     st.subheader("Every implementation")
-    ranked.ranking_table(ranking, ask(pages.fits, chosen), chosen)
+    ranked.ranking_table(ranking, ask(pages.peak_memory, chosen), chosen)
     messages.folded("Every number", "every_number", lambda: numbers_table(table, chosen))
     messages.download_latencies(chosen)
     messages.provenance(chosen)

@@ -25,10 +25,12 @@ from results.files import durable, library
 from results.files.journal import JournalError
 from results.formats import bounded
 from results.formats.upload import Understanding
+from results.grouping import grouped as by_key
 from results.metrics import METRICS
 from results.query import pages
 from results.records import CASE_FIELDS, Measurement, Run
 from results.render.markdown import plain
+from results.store.database import Store
 
 TITLES = {rule.name: rule.title for rule in CHECKS}
 WEIGHTS = text.WORDS["severities"]
@@ -59,7 +61,7 @@ def so_far() -> FoundSoFar:
     The first call only reads what an earlier visit has found, if there is any. Each later one checks more than the one
     before, so a page that redraws until nothing is left ends.
     """
-    groups, sizes = _groups(str(store().home), store().version()), ask(pages.runs).set_index("run_id")["numbers"]
+    groups, sizes = ask(_groups), ask(pages.runs).set_index("run_id")["numbers"]
     # A group of own runs has the name of the run.
     order = sorted(groups, key=lambda place: (place in groups[place], sizes.reindex(groups[place]).sum()))
     before = st.session_state.get(_CHECKED, 0)
@@ -98,11 +100,9 @@ def badges(counts: dict[str, int]) -> str:
 
 def of_upload(found: Understanding) -> Callable[[], list[Finding]]:
     """Return the check of an upload that is not stored yet; it may be called in another thread."""
-    rows: dict[str, list[Measurement]] = {run.run_id: [] for run in found.runs}
-    for measurement in found.measurements:
-        rows[measurement.run_id].append(measurement)
-    runs = [(run, rows[run.run_id]) for run in found.runs]
-    similar = pages.runs_like(store(), [*rows], found.measurements)
+    rows = by_key(found.measurements, lambda measurement: measurement.run_id)
+    runs = [(run, rows.get(run.run_id, [])) for run in found.runs]
+    similar = pages.runs_like(store(), [run.run_id for run in found.runs], found.measurements)
     return partial(bounded.call, check, runs, list(_readable(similar)))
 
 
@@ -199,15 +199,14 @@ def of_runs(run_ids: Collection[str]) -> pd.DataFrame:
 
 
 def _groups_of(run_ids: Collection[str]) -> dict[str, tuple[str, ...]]:
-    wanted = set(run_ids)
-    return {place: ids for place, ids in _groups(str(store().home), store().version()).items() if wanted & set(ids)}
+    store()  # a run that was imported a moment ago is a group, too
+    return {place: ids for place, ids in ask(_groups).items() if set(run_ids) & set(ids)}
 
 
-@st.cache_data(max_entries=4, show_spinner=False)
-def _groups(home: str, version: str) -> dict[str, tuple[str, ...]]:
+def _groups(store: Store) -> dict[str, tuple[str, ...]]:
     """Group the runs of each published report; any other run is its own group."""
     groups: dict[str, list[str]] = {}
-    for run in ask(pages.runs).to_dict("records"):
+    for run in pages.runs(store).to_dict("records"):
         whole = run["source"] == "published" and isinstance(run["report"], str)
         groups.setdefault(run["report"] if whole else run["run_id"], []).append(run["run_id"])
     return {place: tuple(run_ids) for place, run_ids in groups.items()}

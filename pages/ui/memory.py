@@ -14,6 +14,7 @@ from pages.ui.draw.charts import Chart, Series
 from pages.ui.filters import chips, select
 from pages.ui.shell.data import ask
 from results import levels
+from results.grouping import grouped
 from results.implementations import facts_of
 from results.metrics import MEMORY_METRICS, METRICS
 from results.query import memory, pages
@@ -115,8 +116,9 @@ def headline(table: pd.DataFrame, chosen: Filters) -> None:
         names = colours.ordered(equal["implementation"])
         many = len(names) > _NAMED
         who = f"{len(names)} implementations take" if many else f"{', '.join(names)} take{'s' * (len(names) == 1)}"
+        sizes = dict.fromkeys(text.mib(value) for value in (best["value"], equal["value"].max()))
         parts.append(
-            f"{text.plain(who)} {text.mib(best['value'])} at seqlen {text.size(best['seqlen'])}, "
+            f"{text.plain(who)} {' to '.join(sizes)} at seqlen {text.size(best['seqlen'])}, "
             f"1/{best['reduction']:{'.0f' if best['reduction'] >= 10 else '.2g'}} of {text.plain(chosen.baseline)}"
         )
     failed = table[table["status"] == "oom"].groupby(["implementation", "dtype"], dropna=False)["seqlen"].min()
@@ -256,9 +258,7 @@ def longest(table: pd.DataFrame, capacity_mb: float) -> tuple[int | None, pd.Dat
     """
     rows = table.sort_values(["seqlen", "batch"], ascending=[False, True]).to_dict("records")
     batch = next((int(row["batch"]) for row in rows if not text.missing(row["batch"])), None)
-    kinds: dict[str, list[dict]] = {}
-    for row in rows:
-        kinds.setdefault(row["implementation"], []).append(row)
+    kinds = grouped(rows, lambda row: row["implementation"])
     columns = {"measured": "Int64", "no_more_from": "Int64", "formula": "Int64", "peak_mb": float}
     fits = [{"implementation": name, **_fit(of_kind, batch, capacity_mb)} for name, of_kind in kinds.items()]
     return batch, pd.DataFrame(fits).astype(columns).sort_values(["measured", "formula"], ascending=False)
@@ -313,9 +313,7 @@ def draw_kinds(view: MemoryView, drawn: pd.DataFrame) -> None:
     for name, (label, about) in _LABELS.items():
         config[name] = tables.number(label if name == "of_formula" else f"{label} (MiB)", help=about)
     shown = found[[*_PART_COLUMNS]].dropna(axis="columns", how="all").rename(columns={"seqlen_q": "seqlen"})
-    tables.grid(
-        shown, "Kinds of memory, measured and by formula, of every drawn row", config | tables.declared("named")
-    )
+    tables.grid(shown, "Kinds of memory, measured and by formula, of every drawn row", config)
     messages.say("memory_kinds")
     title = replace(view.title(drawn), what="Kinds of memory")
     messages.download_slice("Download kinds", title, view.taken, lambda: found, "kinds_csv")

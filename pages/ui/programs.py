@@ -204,10 +204,9 @@ def new_lengths() -> None:
         for device, entry in record(NEW_LENGTHS).items():
             messages.say("new_lengths", **entry["environment"] | {"device": text.plain(device)})
             tables.grid(pd.DataFrame(entry["implementations"]), f"New lengths on {device}", _OF_NEW_LENGTHS)
-        st.caption("To measure it on another device, and to fill its compile cache for a program:")
-        st.code(
-            f"python -m runner shapes --record results/published/{NEW_LENGTHS}\npython -m runner warm --program FILE"
-        )
+        above = "To measure it on another device, and to fill its compile cache for a program:"
+        measure = f"python -m runner shapes --record results/published/{NEW_LENGTHS}"
+        messages.terminal(f"{measure}\npython -m runner warm --program FILE", above)
 
 
 def landscape(program: Program, card: str) -> None:

@@ -4,6 +4,7 @@ import pandas as pd
 import streamlit as st
 
 from pages.ui.draw import cells, colours, messages, tables, text
+from pages.ui.draw.detail import latency_bar
 from pages.ui.filters import offers
 from pages.ui.filters.select import named_choice
 from pages.ui.run import one_shape
@@ -108,7 +109,7 @@ def detail(numbers: pd.DataFrame, rows: pd.DataFrame) -> None:
     ]
     palette = colours.palette(of_cell["implementation"].tolist())
     columns = tables.declared("one_shape", {"bar": tables.log_axis(of_cell["latency_ms"])})
-    drawn = [row | {"bar": _latency_bar(row, palette)} for row in of_cell.to_dict("records")]
+    drawn = [row | {"bar": latency_bar(row, palette)} for row in of_cell.to_dict("records")]
     tables.show_table(drawn, columns, f"Latency of every implementation, {cell['shape']}")
     shape = SHAPES[int(place)]
     st.caption(f"{text.model_shape(shape)} Run {text.plain(cell['run_id'])}.")
@@ -120,9 +121,3 @@ def _bar(row: dict, palette: dict[str, str]) -> tables.Bar | str:
         return "no time of ours" if text.missing(row["ours"]) else "no other"
     colour = palette[row["ours"] if row["ratio"] >= 1 else row["other"]]
     return tables.Bar(row["ratio"], text.ratio(row["ratio"]), colour, hatched=row["ratio"] < 1)
-
-
-def _latency_bar(row: dict, palette: dict[str, str]) -> tables.Bar | str:
-    if text.missing(row["latency_ms"]):
-        return text.status(row["status"])
-    return tables.Bar(row["latency_ms"], text.ms(row["latency_ms"]), palette[row["implementation"]])

@@ -52,7 +52,7 @@ def headline(chosen: pd.DataFrame) -> None:
         lasting = text.significant(row["sustained_tflops"])
         sampled = (
             f" A single sampled call, with a cold L2{_stated(row, {'cold_clock_mhz': ' at {:.0f} MHz'})}, reaches "
-            f"{text.significant(row['cold_tflops'])}: sustained is {row['of_cold']:.0f} % of that."
+            f"{text.significant(row['cold_tflops'])} TFLOP/s: sustained is {row['of_cold']:.0f} % of that."
             if not text.missing(row["cold_tflops"])
             else ""
         )

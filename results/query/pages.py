@@ -149,17 +149,12 @@ def memory(store: Store, filters: Filters, metric: str) -> pd.DataFrame:
     return table.assign(reduction=pd.Series(reduction, dtype=float), **of_mask(filters.mask))
 
 
-def fits(store: Store, filters: Filters) -> pd.DataFrame:
-    """Return how far each implementation goes: its longest seqlen, the memory of that, the first out of memory."""
-    rows = numbers(store, filters, ["peak_memory_mb"], without=("timing", "mode"))
-    found = []
-    for name, of_it in sorted(grouped(rows, lambda row: row.implementation).items()):
-        ok, oom = ([row for row in of_it if row.status == status] for status in ("ok", "oom"))
-        longest = max((row.seqlen for row in ok if row.seqlen is not None), default=None)
-        peak = max((row.value for row in ok if row.value is not None), default=None)
-        first_oom = min((row.seqlen for row in oom if row.seqlen is not None), default=None)
-        found.append({"implementation": name, "longest": longest, "peak_memory_mb": peak, "first_oom": first_oom})
-    return frame(found, ("implementation", "longest", "peak_memory_mb", "first_oom"))
+def peak_memory(store: Store, filters: Filters) -> dict[str, float]:
+    """Return each implementation's largest peak in MiB in the slice's mode, or in any if none was taken of it."""
+    of_mode = numbers(store, filters, ["peak_memory_mb"], without=("timing",))
+    rows = of_mode or numbers(store, filters, ["peak_memory_mb"], without=("timing", "mode"))
+    known = grouped((row for row in rows if row.value is not None), lambda row: row.implementation)
+    return {name: max(row.value for row in of_it) for name, of_it in known.items()}
 
 
 def memory_choices(store: Store, filters: Filters) -> pd.DataFrame:

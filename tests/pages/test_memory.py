@@ -68,9 +68,11 @@ def test_one_of_several_equals_is_not_named_alone(monkeypatch):
     table = pd.DataFrame([row | {"implementation": name} for name in ("a", "b", "c", "d")])
     memory.headline(table, Filters(baseline="plain"))
     memory.headline(table.head(2), Filters(baseline="plain"))
+    memory.headline(table.head(2).assign(value=[256.0, 257.0]), Filters(baseline="plain"))
     assert said == [
         "## 4 implementations take 64.0 MiB at seqlen 4k, 1/257 of plain",
         "## a, b take 64.0 MiB at seqlen 4k, 1/257 of plain",
+        "## a, b take 256 MiB to 257 MiB at seqlen 4k, 1/257 of plain",
     ]
 
 

@@ -155,7 +155,7 @@ def test_kernels_of_another_gpu_are_said_to_be_so(home, app, drawn):
     assert "not measured" in table
     assert "attention time on A GPU" in table
     assert "model, at least on A GPU" in table
-    assert "Fastest attention on A GPU: train mine (the only one measured)" in text
+    assert "Fastest attention by itself on A GPU: train mine (the only one measured)" in text
 
 
 def test_tables_say_what_fits_and_what_was_measured_at_exactly_which_shape(page, drawn):

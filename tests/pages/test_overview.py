@@ -10,8 +10,8 @@ import torch
 
 import kernels
 from pages.ui.draw import cells, titles
-from pages.ui.overview import my_shape, ranking
-from results.query import block_sparse
+from pages.ui.overview import my_shape, ranking, views
+from results.query import block_sparse, pages
 from results.recommend import usage
 from results.records import Status
 from results.slice import Filters, best_baseline, in_order, level_in
@@ -153,6 +153,22 @@ def test_a_shape_is_answered_by_the_nearest_measured_one_and_says_which(app):
     assert "edit_num_kv_heads_fa_paper=1" in link.proto.query_string
 
 
+def test_the_memory_of_the_ranking_is_of_the_mode_of_the_slice_if_it_was_taken_there(home, app):
+    memory = {"metric": "peak_memory_mb", "timing": None, "mode": "fwd_bwd"}
+    add_run(home, "both", latency("triton_fa2", 4096.0, small_case(256), **memory), gpu_name=GPU)
+    peaks = [pages.peak_memory(open_store(), Filters(gpu=GPU, mask="causal", mode=mode)) for mode in ("fwd", "bwd")]
+    assert [of_mode["triton_fa2"] for of_mode in peaks] == [512.0, 4096.0]
+
+
+def test_the_file_of_advice_names_no_mask_mode_or_timing_that_its_use_cases_do_not_have(app, monkeypatch):
+    kept = []
+    monkeypatch.setattr(views.messages, "download_slice", lambda *made: kept.append(made))
+    app.segmented_control(key="overview_view").set_value("What to use when").run()
+    (_, title, chosen, _, _) = kept[-1]
+    assert title.file_name == "attnbench-what-to-use-when-test-gpu-attention-all-batch-and-head-counts"
+    assert (chosen.gpu, chosen.mask, chosen.mode, chosen.timing, chosen.dtype) == (GPU, None, None, None, ())
+
+
 @pytest.mark.slow
 def test_recommendations_and_features_rest_on_stored_numbers(app):
     app.radio(key="gpu").set_value("NVIDIA H200").run()
@@ -207,6 +223,7 @@ def test_the_window_of_a_typed_shape_reaches_the_form_that_measures_it(home, app
 
 def test_every_gpu_has_a_column_of_one_map(app):
     app.segmented_control(key="overview_view").set_value("Every GPU").run()
+    assert app.get_by_key("gpus_head_dim").value == "128" and set(app.dataframe[0].value["head_dim"]) == {128}
     app.get_by_key("gpus_head_dim").set_value("64").run()
     assert GPU in json.loads(app.get("bidi_component")[0].proto.json)["columns"]
     table = app.dataframe[0].value.set_index(["gpu", "dtype", "seqlen"])
@@ -242,6 +259,10 @@ def test_a_card_shows_its_numbers_or_says_that_nothing_was_measured(home, app):
     app.pills(key="my_card").set_value("B200").run()
     app.segmented_control(key="overview_view").set_value("My shape").run()
     assert "by the data sheets the B200 takes about" in shown(app)
+    text = shown(app.pills(key="my_card").set_value("RTX 4090").run())
+    said = "Measured at seqlen 4k, head_dim 64, batch 1, by a source that does not state heads: 0.358 ms."
+    assert f"{said} These are times of RTX 4060 Laptop." in text
+    assert "of 168 shapes on RTX 4060 Laptop, by time as published. In a terminal" in text
 
 
 def test_the_winner_can_be_called_by_the_lines_below_it(app, monkeypatch):

@@ -20,7 +20,7 @@ from runner import launch, sweeps
 from runner.launch import SweepRequest
 from tests.builders import import_understanding
 from tests.cases import cases
-from tests.pages.conftest import shown
+from tests.pages.conftest import run_folder, shown
 from tests.results.formats.peers.peer_files import understood
 
 LISTING, PLAN = map(json.loads(Path(__file__).with_suffix(".json").read_text()).get, ("listing", "plan"))
@@ -102,6 +102,15 @@ def test_the_end_of_a_followed_sweep_is_one_sentence_with_links(app, started, ho
     assert "The sweep has finished after 2 min: 21 numbers, 6 failed." in shown(page)
     labels = [link.proto.label for link in page.get("page_link")]
     assert {"See results", "Table and downloads"} <= set(labels)
+
+
+def test_every_ended_sweep_of_the_list_links_to_its_own_results(app, started, home):
+    run_folder(home, "run-b")
+    for name, done in (("run-a", 9), ("run-b", 4)):
+        RunFolder(home / "runs" / name).write_state(State(state="finished", done=done, total=9))
+    page = app.switch_page("pages/run_sweep.py").run()
+    results = [link.proto.query_string for link in page.get("page_link") if link.proto.label == "See results"]
+    assert [name for query in results for name in ("run-a", "run-b") if f"run={name}" in query] == ["run-b", "run-a"]
 
 
 def test_the_results_of_a_model_are_those_of_the_model_that_was_measured():

@@ -50,7 +50,7 @@ def test_a_trace_says_what_remains_and_each_quantity_has_its_panel(empty):
         "triton_fa2 sustains 75 % of its first-second throughput: 300 of 400 TFLOP/s, at 1500 MHz, 699 W of 700 W"
         in text
     )
-    assert "reaches 500: sustained is 60 % of that" in text
+    assert "reaches 500 TFLOP/s: sustained is 60 % of that" in text
     assert "measured here" in text
     store = open_store()
     table = page_parts.named(sustained.traces(store)).query("sustained_tflops > 0")

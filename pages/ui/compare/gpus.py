@@ -9,17 +9,17 @@ from pages.ui.draw import charts, colours, messages, tables, text
 from pages.ui.draw.titles import ChartTitle, of_runs
 from pages.ui.filters import chips, select
 from pages.ui.shell import address
-from pages.ui.shell.data import store
+from pages.ui.shell.data import ask, store
 from results.derive import geometric_mean
 from results.levels import level_of
 from results.query import gpus
 from results.slice import AS_PUBLISHED, ORDER
+from results.store.database import Store
 
 QUANTITIES = text.WORDS["gpu_quantities"]  # column: its name, the unit of its axis, what a source must state for it
 # A line of the chart has one value of each of these; the order of the choices is given.
 _SERIES = {name: ORDER[name] for name in ("mode", "timing", "dtype")} | text.WORDS["gpu_series"]
 _ALWAYS_OPEN = {"inputs", "latent_dim", "page_size"}  # only attnbench states these for plain attention
-_IN = {"kernel": "In kernel time", "eager": "In eager time", AS_PUBLISHED: "In times as published"}
 _FIRST = "gluon_hopper"  # shown first if the GPUs have it
 _RATIO_TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 3, 5, 10, 20, 50, 100, 1000)
 _DETAILS = ("mode", "timing", "dtype", "seqlen", "head_dim", "batch", "num_heads", "mask")
@@ -40,7 +40,7 @@ def section() -> None:
         st.info(f"{' and '.join(chosen)} have no implementation in common.", icon=":material/inbox:")
         return
     name = select.named_choice("Implementation", "gpu_implementation", names, _FIRST if _FIRST in names else names[0])
-    table = _table(str(store().home), store().version(), tuple(chosen), name)
+    table = ask(_table, tuple(chosen), name)
     if table.empty:
         st.info("They share no shape: a field that both sources state always differs.", icon=":material/inbox:")
         return
@@ -61,12 +61,11 @@ def _devices(pairs: list[tuple[str, str]]) -> list[str]:
 
 def _share_a_shape(pair: tuple[str, str]) -> bool:
     names = gpus.implementations(store(), list(pair))
-    return bool(names) and not _table(str(store().home), store().version(), pair, names[0]).empty
+    return bool(names) and not ask(_table, pair, names[0]).empty
 
 
-@st.cache_data(max_entries=24, show_spinner=False)
-def _table(home: str, version: str, chosen: tuple[str, ...], name: str) -> pd.DataFrame:
-    found = gpus.side_by_side(store(), chosen, name)
+def _table(store: Store, chosen: tuple[str, ...], name: str) -> pd.DataFrame:
+    found = gpus.side_by_side(store, chosen, name)
     masks = [text.mask(causal, window) for causal, window in zip(found["causal"], found["window_size"], strict=True)]
     return found.assign(timing=found["timing"].fillna(AS_PUBLISHED), mask=masks)
 
@@ -93,8 +92,8 @@ def _headline(table: pd.DataFrame, chosen: list[str]) -> str:
             if gpu != slowest:
                 ratio = text.ratio(geometric_mean(times[slowest] / times[gpu]))
                 st.markdown(
-                    f"{_IN[timing]} {text.plain(gpu)} is **{ratio}** as fast as {text.plain(slowest)}: geometric mean "
-                    f"of {messages.counted(len(times), 'shared shape')}."
+                    f"In {text.TIMED[timing]} {text.plain(gpu)} is **{ratio}** as fast as {text.plain(slowest)}: "
+                    f"geometric mean of {messages.counted(len(times), 'shared shape')}."
                 )
     return str(slowest)
 

@@ -12,7 +12,7 @@ from pages.ui.draw import charts, colours, messages, tables, text
 from pages.ui.draw.charts import Chart, Series
 from pages.ui.draw.titles import ChartTitle
 from pages.ui.filters import chips, select
-from pages.ui.shell.data import records_of, store
+from pages.ui.shell.data import ask, records_of
 from results import levels
 from results.compare.compare import COMPARED
 from results.compare.history import REGRESSIONS, CellHistory, HistoryPoint, RunChain, chains, changes, histories
@@ -20,6 +20,7 @@ from results.files import library
 from results.files.journal import JournalError
 from results.records import Run
 from results.slice import AS_PUBLISHED, CASE_KEY
+from results.store.database import Store
 
 TIME, RELATIVE = "Time (ms)", "Relative to the first run"
 _MOST_RUNS, _LINES, _LABELS = 50, 6, 12
@@ -33,7 +34,7 @@ _DASHES = ("solid", "dash", "dot", "dashdot")
 
 def section() -> None:
     """Ask for a sweep and its shapes; draw their times over the runs, then a table of all changes."""
-    known = _chains(str(store().home), store().version())
+    known = ask(_chains)
     if not known:
         messages.say("no_history")
         messages.link("run_sweep", "Run sweep", "play_circle")
@@ -194,14 +195,13 @@ def _hover(history: CellHistory, point: HistoryPoint) -> str:
     return f"{_name(history)}\n{text.ms(point.measurement.value)}, {point.run.run_id}, {commit}{against}"
 
 
-@st.cache_data(max_entries=4, show_spinner=False)
-def _chains(home: str, version: str) -> list[RunChain]:
+def _chains(store: Store) -> list[RunChain]:
     runs = []
     for folder in library.folders():
         with suppress(JournalError):  # the page Runs gives the reason
             runs.append(folder.run())
     found = chains(run for run in runs if run.source != "published")
-    return [chain for chain in found if store().rows(_SHARED, [[run.run_id for run in chain.runs]])]
+    return [chain for chain in found if store.rows(_SHARED, [[run.run_id for run in chain.runs]])]
 
 
 @st.cache_resource(max_entries=4, show_spinner="Judging every run against the one before")

@@ -65,8 +65,8 @@ def nearest(upload: str) -> None:
         rows = [vars(row.case) | {"mode": row.mode} for row in records_of(upload)[1]]
         kind = ("dtype", "head_dim", "causal", "mode")
         missing = [name for name in kind if all(row[name] is None for row in rows)]
-        said = f"does not state {', '.join(missing)}" if missing else f"has no {', '.join(kind)} of a run here"
-        st.info(f"It {said}, so there is nothing to compare it with.", icon=":material/help:")
+        said = f"It does not state {', '.join(missing)}" if missing else f"No run here has its {', '.join(kind)}"
+        st.info(f"{said}, so there is nothing to compare it with.", icon=":material/help:")
 
 
 def _side_by_side(upload: str, partner: tuple[str, int, int]) -> tuple[RunRows, RunRows, list[BesideRow]]:

@@ -122,9 +122,8 @@ def title(found: Comparison, timing: str) -> ChartTitle:
     known, days = ask(pages.runs).set_index("run_id")["gpu_name"], ask(pages.run_dates)
     names = dict.fromkeys(known[run] for run in runs if run in known.index)
     gpus = [name for name in names if not text.missing(name)]
-    when = {"kernel": "kernel time", "eager": "eager time"}.get(timing, "time as published")
     dates = " to ".join(dict.fromkeys(days[run] for run in runs if days.get(run)))
-    return ChartTitle("Speedup by latency", (*gpus, when), f"{found.first} to {found.second}, {dates}")
+    return ChartTitle("Speedup by latency", (*gpus, text.TIMED[timing]), f"{found.first} to {found.second}, {dates}")
 
 
 def remarks(found: Comparison) -> None:

@@ -8,6 +8,7 @@ import streamlit as st
 
 from pages.ui.draw import tables, text
 from results.compare.verdicts import BAND
+from results.grouping import grouped
 from results.levels import Level
 from results.recommend.certainty import SpeedupRange
 from results.recommend.contest import Standing
@@ -39,9 +40,7 @@ def axis_columns(level: Level) -> dict[str, object]:
 
 def by_dtype(table: Sequence[dict]) -> Iterator[tuple[str | None, str, list[dict]]]:
     """Yield each dtype in order, its name on the page, and its rows; rows without a stated dtype come last."""
-    found: dict[str | None, list[dict]] = {}
-    for row in table:
-        found.setdefault(None if text.missing(row["dtype"]) else row["dtype"], []).append(row)
+    found = grouped(table, lambda row: None if text.missing(row["dtype"]) else row["dtype"])
     for dtype in sorted(found, key=lambda name: (name is None, name)):
         yield dtype, dtype_name(dtype), found[dtype]
 

@@ -80,14 +80,16 @@ def _bars(rows: pd.DataFrame, chosen: Filters) -> None:
     drawn, said = rows.to_dict("records"), ask(of_rows, level_in(chosen).name)
     for row in drawn:
         precision = facts_of(row["implementation"], said, row["run_id"]).precision
-        row |= {"bar": _bar(row, palette), "marked": precision and precision.upper()}
+        row |= {"bar": latency_bar(row, palette), "marked": precision and precision.upper()}
     tables.show_table(drawn, columns, "Latency of every implementation for the chosen shape")
 
 
-def _bar(row: dict, palette: dict[str, str]) -> tables.Bar | str:
+def latency_bar(row: dict, palette: dict[str, str]) -> tables.Bar | str:
+    """Return the latency of a row as a bar with p20 to p80 if they are known, or the reason for none in words."""
     if text.missing(row["latency_ms"]):
         return text.status(row["status"])
-    spread = None if text.missing(row["p20"]) or text.missing(row["p80"]) else (row["p20"], row["p80"])
+    spread = row.get("p20"), row.get("p80")
+    spread = None if any(map(text.missing, spread)) else spread
     hover, time = f"p20 {text.ms(spread[0])}, p80 {text.ms(spread[1])}" if spread else "no spread", row["latency_ms"]
     return tables.Bar(time, text.ms(time), palette[row["implementation"]], spread, hover=hover)
 

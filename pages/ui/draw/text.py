@@ -16,6 +16,7 @@ STATUS_MEANINGS = WORDS["status_meanings"]
 SOURCE_ICONS = WORDS["source_icons"]
 MODE_WORDS = {"fwd": "forward", "bwd": "backward", "fwd_bwd": "forward and backward"}
 TIMING_WORDS = WORDS["timings"]
+TIMED = {name: words.split(" (")[0] for name, words in TIMING_WORDS.items()}  # such as "kernel time"
 
 
 def ratio(number: float | None) -> str:

@@ -76,8 +76,8 @@ def of_slice(
 
     `more` are choices of the page beyond the filters; `versus` adds the baseline.
     """
-    timing = {"kernel": "kernel time", "eager": "eager time"}.get(chosen.timing or "", "time as published")
-    said = [*text.slice_parts(chosen), *([timing] if chosen.timing else []), *more]
+    timing = [text.TIMED[chosen.timing]] if chosen.timing else []
+    said = [*text.slice_parts(chosen), *timing, *more]
     said = [part for part in said if not what.endswith(f", {part}")]  # the quantity already names the dtype
     over = [f"over {chosen.baseline}"] if versus and chosen.baseline else []
     return ChartTitle(what, tuple(dict.fromkeys((*said, *over))), of_runs(runs))

@@ -108,7 +108,7 @@ def fastest_attention(found: Sequence[StepAnswer], gpu: str) -> str:
         return (
             f"No attention kernel of this dtype and head_dim was measured on {text.plain(title_of(gpu))} or a relative."
         )
-    return f"Fastest attention on {text.plain(title_of(gpu))}: {'; '.join(known)}."
+    return f"Fastest attention by itself on {text.plain(title_of(gpu))}: {'; '.join(known)}."
 
 
 def _attention(step: StepAnswer) -> str:

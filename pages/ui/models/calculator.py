@@ -16,7 +16,7 @@ from results.implementations import facts_of
 from results.levels.memory import MemoryLaw
 from results.levels.model import config_of
 from results.levels.model_memory import OPTIMIZERS, ModelMemory
-from results.levels.model_table import model, models
+from results.levels.model_table import model, model_case, models
 from results.paths import toml_of
 from results.query.declared import declared
 from results.recommend import model_fit
@@ -64,8 +64,8 @@ def choose(measured: Sequence[str], gpu: str | None) -> ModelQuestion:
     card = _ask("Fit into", "card", list(model_fit.CARDS), model_fit.card_of(gpu or "") or "24 GB", width=165)
     attention = _ask("Memory with", "attention", list(ATTENTIONS), width=165)
     with st.popover("Batch, optimizer, dtypes", icon=":material/tune:", key="model_settings"):
-        case = _case(name, _ask("dtype", "model_dtype", list(DTYPES)))
-        training, serving = _training(case, int(seqlen)), _serving(case, int(context))
+        dtype = _ask("dtype", "model_dtype", list(DTYPES))
+        training, serving = _training(name, dtype, int(seqlen)), _serving(name, dtype, int(context))
     return ModelQuestion(attention, card, training, serving)
 
 
@@ -123,8 +123,8 @@ def attentions_table(question: ModelQuestion) -> None:
 def parts_chart(question: ModelQuestion) -> None:
     """Draw the parts of the memory at each moment with the limit of the card, and the same numbers as a table."""
     law = law_of(question.attention)
-    found = [
-        (label, moment)
+    named = [
+        (label + moment.moment, moment)
         for label, case, mode in (
             ("serve: ", question.serving, "decode"),
             ("serve: ", question.prefill, "prefill"),
@@ -132,19 +132,17 @@ def parts_chart(question: ModelQuestion) -> None:
         )
         for moment in model_fit.moments(case, law, mode)
     ]
-    named = [(label + moment.moment, moment) for label, moment in found]
     alt = "Memory in GiB of serving and training, by part"
     chart = parts_bars(named, model_fit.CARDS[question.card].usable_mb, question.card)
     shapes = [f"train {size_of(question.training)}", f"serve {size_of(question.serving)}"]
     title = ChartTitle("Memory by part", (question.title, *shapes, f"attention {question.attention}", "by formula"))
     charts.show(chart, title, key="model_parts", alt=alt)
-    rows = [{"moment": name, "peak": moment.peak, **dict(model_fit.parts(moment))} for name, moment in named]
+    parts = [{part: size or None for part, size in model_fit.parts(moment)} for _, moment in named]
+    rows = [{"moment": name, "peak": moment.peak, **of} for (name, moment), of in zip(named, parts, strict=True)]
     written = {part: TableColumn(words, text.mib) for part, words in PART_WORDS.items()}
     columns = {"moment": TableColumn("moment"), "peak": TableColumn("all", text.mib), **written}
     with st.expander("Parts of the memory as a table", icon=":material/table_rows:", key="model_parts_table"):
-        tables.show_table(
-            [{name: value or None for name, value in row.items()} for row in rows], columns, "Parts of the memory"
-        )
+        tables.show_table(rows, columns, "Parts of the memory")
 
 
 def parts_bars(named: Sequence[tuple[str, ModelMemory]], capacity_mb: float, card: str) -> Chart:
@@ -184,50 +182,21 @@ def _ask(label: str, key: str, choices: Sequence[str], default: str | None = Non
     return named_choice(label, key, choices, default, help=_HELP.get(key), width=width or "stretch")
 
 
-def _training(case: Case, seqlen: int) -> Case:
+def _training(name: str, dtype: str, seqlen: int) -> Case:
     batch = _ask("Training batch", "train_batch", list(BATCHES), "1")
     optimizer = _ask("Optimizer", "optimizer", list(OPTIMIZERS), "adamw_bf16")
     saved = _ask("Activations", "activations", list(_SAVED), "kept")
-    return replace(
-        case,
-        batch=int(batch),
-        seqlen_q=seqlen,
-        seqlen_k=seqlen,
-        optimizer=optimizer,
-        checkpointing=saved == "recomputed",
-        compiled=saved == "compiled",
-    )
+    kept = {"checkpointing": saved == "recomputed", "compiled": saved == "compiled"}
+    return model_case(name, batch=int(batch), seqlen=seqlen, dtype=dtype, optimizer=optimizer, **kept)
 
 
-def _serving(case: Case, context: int) -> Case:
+def _serving(name: str, dtype: str, context: int) -> Case:
     batch = _ask("Sequences served at a time", "serve_batch", list(BATCHES), "1")
     stored = _ask("KV cache", "kv_dtype", [_AS_DTYPE, "float8_e4m3fn"])
-    latent = model(str(case.subject)).latent
-    cached = latent and _ask("Latent", "latent", ["cached", "expanded"]) == "cached"
-    return replace(
-        case,
-        batch=int(batch),
-        seqlen_q=1,
-        seqlen_k=context,
-        cache_dtype=None if stored == _AS_DTYPE else stored,
-        latent_dim=latent.rank if latent and cached else 0,
-    )
-
-
-def _case(name: str, dtype: str) -> Case:
-    config = model(name)
-    return Case(
-        level="model",
-        subject=name,
-        num_heads=config.heads,
-        num_kv_heads=config.kv_heads,
-        head_dim=config.head_dim,
-        head_dim_v=config.value_dim,
-        dtype=dtype,
-        causal=True,
-        window_size=config.window_size,
-        num_layers=config.layers,
-    )
+    cache = {"dtype": dtype, "cache_dtype": None if stored == _AS_DTYPE else stored}
+    case = model_case(name, batch=int(batch), seqlen=context, query_tokens=1, **cache)
+    expanded = model(name).latent and _ask("Latent", "latent", ["cached", "expanded"]) == "expanded"
+    return replace(case, latent_dim=0) if expanded else case
 
 
 _YES = {True: "yes", False: "no"}

@@ -131,7 +131,7 @@ def generation(found: MeasuredModel) -> None:
     _calls_table(timed.drop(columns="batch"), "Decoding steps: rate, share of the copy bandwidth, memory")
     known = steps[~steps["extrapolated"] & (steps["cache_dtype"].fillna(steps["dtype"]) == steps["dtype"])]
     known = known.assign(seqlen=known["seqlen_k"], seqlen_q=1)
-    frontier.section(known, "generated tokens", found.title)
+    frontier.section(known, "generation", found.title)
 
 
 def prefill(found: MeasuredModel) -> None:

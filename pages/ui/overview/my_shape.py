@@ -56,7 +56,7 @@ def show(chosen: Filters) -> None:
         for label, ending, write in (("Rule as Python", "py", rule.as_python), ("Rule as JSON", "json", rule.as_json)):
             messages.offer(label, f"attention_rule_{name}.{ending}", partial(write, made), f"rule_{ending}")
     gpu, basis = text.plain(made.gpu), text.plain(made.basis)
-    messages.say("rule_files", timing=made.timing, count=len(made.points), gpu=gpu, basis=basis)
+    messages.say("rule_files", timing=text.TIMED[made.timing], count=len(made.points), gpu=gpu, basis=basis)
 
 
 def rule_of(store: Store, chosen: Filters) -> ShapeRule | None:
@@ -94,15 +94,17 @@ def _answer(found: Sequence[Neighbour], case: Case, mode: str, subject: tuple[st
     if not distance:
         whole = all(point[name] == getattr(case, name) for name in ("batch", "num_heads"))
         kind = "Measured at this shape" if whole else f"Measured with as many heads in all ({place})"
+        if unknown := [word for word, name in (("batch", "batch"), ("heads", "num_heads")) if not point[name]]:
+            kind = f"Measured at {place}, by a source that does not state {' and '.join(unknown)}"
         sentences = [f"{kind}: {text.ms(point['latency_ms'])}."]
     else:
         sentences = [_estimate(found, case, mode), f"Nearest measured shape: {place}: {text.ms(point['latency_ms'])}."]
-    if subject and (there := scaled_ms(point, case, mode)):
+    if subject:
         card, other = subject
-        sentences.append(
-            f"These are times of {other.gpu}; by the data sheets the {card} takes about "
-            f"{text.ms(other.compute * there)} (an estimate)."
-        )
+        sentence = f"These are times of {other.gpu}"
+        if there := scaled_ms(point, case, mode):
+            sentence += f"; by the data sheets the {card} takes about {text.ms(other.compute * there)} (an estimate)"
+        sentences.append(f"{sentence}.")
     if point["ties"]:
         sentences.append(f"Equally fast within 2 %: {', '.join(point['ties'])}.")
     if distance > _NEAR:

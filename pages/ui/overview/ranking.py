@@ -178,10 +178,8 @@ def _of_best(best: dict, won: Sequence[dict], following: dict | None, chosen: Fi
         following if following and best["speedup"] > 1 else {"speedup": 1.0, "implementation": chosen.baseline}
     )
     over = "" if rival["implementation"] == chosen.baseline else f"{text.ratio(best['speedup'])} {chosen.baseline}, "
-    lead, won_by = (
-        text.ratio(best["speedup"] / rival["speedup"]),
-        f"{marks['']} of {messages.counted(len(won), 'shape')}",
-    )
+    lead = text.ratio(best["speedup"] / rival["speedup"])
+    won_by = f"{marks['']} of {messages.counted(len(won), 'shape')}"
     range = f"{over}range {text.span(best['lowest'], best['highest'])}"
     more = ", ".join(f"{count} more {words}" for words, count in notes.items() if count)
     over_rival = messages.fact("over", lead, range, rival=text.short(rival["implementation"]))
@@ -256,12 +254,11 @@ def comparable(rivals: Sequence[dict]) -> list[dict]:
     return [row for row in rivals if not row["precision"] and row["compared"] >= enough]
 
 
-def ranking_table(ranking: Sequence[dict], fits: pd.DataFrame, chosen: Filters) -> None:
+def ranking_table(ranking: Sequence[dict], peaks: Mapping[str, float], chosen: Filters) -> None:
     """Draw a row for each implementation: mean speedup, coverage, failures, longest sequence, and memory.
 
     A mean that is not comparable is hatched.
     """
-    peaks = dict(zip(fits["implementation"], fits["peak_memory_mb"], strict=True))
     said = ask(declared, level_in(chosen).name)
     palette = colours.palette([row["implementation"] for row in ranking])
     compared = {row["implementation"] for row in comparable(ranking)}

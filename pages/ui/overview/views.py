@@ -18,7 +18,6 @@ from results.recommend import advice, features, finder, winners
 from results.render import slice as rendered
 from results.slice import NOT_STATED, Filters, level_in
 
-_USUAL_HEAD_DIM = 128  # the head_dim of most models
 _BLOCKS = "Speedup of the fastest block-sparse call over the fastest dense call"
 _MARKS = text.WORDS["feature_marks"]
 
@@ -26,14 +25,14 @@ _MARKS = text.WORDS["feature_marks"]
 def every_gpu(chosen: Filters) -> None:
     """Draw a map for each dtype: shapes down, GPUs across, each cell with the fastest implementation and its lead."""
     table = ask_slowly(winners.winners_by_gpu, chosen, TIMINGS)
-    table = table[table["gpu"].notna() & table["seqlen"].notna()]
+    table = table[table[["gpu", "seqlen", "head_dim"]].notna().all(axis="columns")]
     if table.empty:
         messages.nothing_here(chosen)
         return
-    widths = [str(int(width)) for width in sorted(table["head_dim"].dropna().unique())]
-    head_dim = select.pills("head_dim", "gpus_head_dim", widths, usual_head_dim(table))
+    table = table.assign(width=[str(int(width)) for width in table["head_dim"]])
+    table, head_dim = select.rows_of_one(table, "width", "winner", "gpus_head_dim", "head_dim", first="128")
     level = level_in(chosen)
-    found = gpu_cells(level, table, int(head_dim))
+    found = gpu_cells(level, table)
     rows = found.to_dict("records")
     gpus = found["gpu"].drop_duplicates().tolist()
     winning = found["winner"].dropna().unique().tolist()
@@ -54,15 +53,9 @@ def every_gpu(chosen: Filters) -> None:
     tables.grid(found[names], "Fastest implementation of every GPU and shape", config)
 
 
-def usual_head_dim(table: pd.DataFrame) -> str:
-    """Return the head_dim of most models if the table has it, else the most frequent one."""
-    counts = table["head_dim"].value_counts()
-    return str(_USUAL_HEAD_DIM if _USUAL_HEAD_DIM in counts.index else int(counts.index[0]))
-
-
-def gpu_cells(level: Level, table: pd.DataFrame, head_dim: int) -> pd.DataFrame:
-    """Return the winners of every GPU at one head_dim, with the words of the map."""
-    rows = cells.winner_cells(level, table[table["head_dim"] == head_dim].reset_index(drop=True))
+def gpu_cells(level: Level, table: pd.DataFrame) -> pd.DataFrame:
+    """Return the winners of every GPU, with the words of the map."""
+    rows = cells.winner_cells(level, table)
     return rows.assign(
         hover=[f"{html.escape(gpu)}<br>{said}" for gpu, said in zip(rows["gpu"], rows["hover"], strict=True)]
     )
@@ -154,8 +147,9 @@ def _advice(found: list[advice.Advice], chosen: Filters) -> None:
     tables.show_table(rows, columns, "What to use by use case, with time lost and memory")
     messages.say("use_cases", baseline=text.plain(baseline))
     messages.folded("Every number", "advice_numbers", lambda: _numbers(found, baseline))
-    title = titles.of_slice("What to use when", replace(chosen, mode=None, mask=None, shape=None))
-    messages.download_slice("Download advice", title, chosen, lambda: advice_table(found), "advice_csv")
+    every = replace(chosen, mode=None, mask=None, shape=None, dtype=(), timing=None)  # a use case sets these itself
+    title = titles.of_slice("What to use when", every)
+    messages.download_slice("Download advice", title, every, lambda: advice_table(found), "advice_csv")
 
 
 def _row(one: advice.Advice, colour: str) -> dict[str, object]:

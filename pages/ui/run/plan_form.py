@@ -17,6 +17,7 @@ from pages.ui.run import background, cluster_form, plan_axes, under_way
 from pages.ui.shell import access
 from results.capabilities import CAPABILITIES, declares
 from results.files import journal
+from results.grouping import grouped
 from results.levels import Level, level_of
 from runner import launch, sweeps
 from runner.launch import LaunchError, SweepRequest
@@ -298,10 +299,8 @@ def show_plan(sweep: Sweep, plan: Mapping[str, Any]) -> None:
 
 def _map(level: Level, cells: Iterable[Mapping[str, Any]], *, planned: bool) -> None:
     """Draw the map that the results will fill, without numbers."""
-    places: dict[tuple, list[Mapping[str, Any]]] = {}
-    for cell in cells:
-        place = cell["dtype"], cell.get(level.columns.field), cell.get(level.rows.field)
-        places.setdefault(place, []).append(cell)
+    fields = "dtype", level.columns.field, level.rows.field
+    places = grouped(cells, lambda cell: tuple(map(cell.get, fields)))
     if len(places) > _MAX_CELLS:
         st.caption(f"{len(places):,} shapes are more than a map shows.")
         return
@@ -322,7 +321,7 @@ def _row(level: Level, place: tuple, cells: list[Mapping[str, Any]], planned: bo
         level.rows.column: row,
         "shown": None,
         "status": None if measured else "skipped",
-        "failure": f"{measured} to do" if measured else "skipped",
+        "failure": f"{'' if planned else 'up to '}{measured} to do" if measured else "skipped",
         "hover": "<br>".join(html.escape(line) for line in lines),
     }
 

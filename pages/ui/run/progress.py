@@ -23,7 +23,7 @@ _PAGES = {"op": "overview", "decode": "decode", "layer": "layers", "model": "mod
 _ENDED = text.WORDS["sweep_ends"]
 
 
-def follow(allowed: bool) -> None:
+def follow() -> None:
     """Draw the running sweeps, redrawn every few seconds, and sweeps that have just ended."""
     under_way.draw_starting()
     problem = st.session_state.pop(under_way.PROBLEM, None)
@@ -35,17 +35,16 @@ def follow(allowed: bool) -> None:
             show_end(run_id)
     st.session_state[_FOLLOWED] |= dict.fromkeys(before)
     pace = under_way.pace(bool(before))
-    st.fragment(_follow, run_every=pace)(before, pace, allowed)
+    st.fragment(_follow, run_every=pace)(before, pace)
 
 
 def history(allowed: bool) -> None:
-    """Draw the latest sweeps and their ends; interrupted ones can be resumed."""
+    """Draw the latest sweeps, their ends and links to their results; interrupted ones can be resumed."""
     statuses = [status for status in launch.runs() if status.total or status.state != "finished"][:_HISTORY]
     if not statuses:
         st.caption("None yet. A sweep started from the command line shows up here too.")
         return
     starting = under_way.starting()
-    newest = next((status for status in statuses if status.state != "running" and status.done), None)
     for status in statuses:
         begun = status.run_id == starting
         with st.container(horizontal=True, vertical_alignment="center"):
@@ -55,7 +54,7 @@ def history(allowed: bool) -> None:
             said = "" if begun or not status.message else f" · {text.plain(status.message)}"
             count = total if moving else f"{status.done} of {total}"
             st.markdown(f"{badge} `{status.run_id}` {count}{said}", width="stretch")
-            if status is newest and status.run_id not in st.session_state[_FOLLOWED]:  # else a card above links there
+            if status.done and status.run_id not in st.session_state[_FOLLOWED]:  # else a card above links there
                 link_to_results(status.run_id)
             if status.state in under_way.RESUMABLE and not begun:
                 under_way.resume_button(status.run_id, disabled=not allowed)
@@ -66,19 +65,19 @@ def _running() -> tuple[str, ...]:
     return tuple(status.run_id for status in launch.running())
 
 
-def _follow(before: tuple[str, ...], pace: int, allowed: bool) -> None:
+def _follow(before: tuple[str, ...], pace: int) -> None:
     running = _running()
     if running != before or under_way.pace(bool(running)) != pace:
         st.rerun()
     for run_id in running:
         with st.container(border=True):
-            _progress(run_id, allowed)
+            _progress(run_id)
             _arriving(run_id, pace)
     if not running and not under_way.starting():
         st.caption("No sweep is running on this machine.")
 
 
-def _progress(run_id: str, allowed: bool) -> None:
+def _progress(run_id: str) -> None:
     status = launch.status(run_id)
     share = status.done / status.total if status.total else 0.0
     with st.container(horizontal=True, vertical_alignment="center"):

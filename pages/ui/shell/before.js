@@ -19,3 +19,13 @@ window.__streamlit = { BACKEND_BASE_URL: new URL(".", location).href,
     added = true;
   };
 }
+// Streamlit draws an open popover at the end of the document; the Tab key goes there from the button that opened it.
+addEventListener("keydown", (event) => {
+  const opened = event.target.matches?.('[data-testid="stPopoverButton"][aria-expanded="true"]');
+  if (!opened || event.key !== "Tab" || event.shiftKey) return;
+  const inside = document.querySelector('[data-testid="stPopoverBody"]');
+  const first = inside?.querySelector("input:checked") ?? inside?.querySelector("input, button, textarea");
+  if (!first) return;
+  first.focus();
+  event.preventDefault();
+}, true);

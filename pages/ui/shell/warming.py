@@ -42,7 +42,7 @@ def first_view() -> None:
     PagesManager.uses_pages_directory = False  # else the first page lists the files of pages/ before st.navigation runs
     chosen = offers.at_first(asked_ahead)
     if chosen.gpu is not None:
-        of_slice = (ranking.judged, speedups.usable_baseline, pages.fits, pages.provenance, pairing.outdated)
+        of_slice = (ranking.judged, speedups.usable_baseline, pages.peak_memory, pages.provenance, pairing.outdated)
         questions: list[tuple[Any, ...]] = [(question, chosen) for question in of_slice]
         questions += [(declared.colours,), (pages.runs,), (pages.run_dates,), (declared.declared, "op")]
         questions += [(cards.relatives, chosen.gpu), (certainty.variation, chosen.gpu)]

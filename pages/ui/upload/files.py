@@ -16,7 +16,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from pages.ui import findings
 from pages.ui.compare import imported
-from pages.ui.draw import messages, text
+from pages.ui.draw import messages, tables, text
 from pages.ui.filters.select import widget
 from pages.ui.run import background
 from pages.ui.run.progress import link_to_results
@@ -218,9 +218,8 @@ def _findings(found: Understanding, place: DeltaGenerator) -> int | None:
                 {"severity": problem.weight, "finding": problem.sentence, "where": problem.origin}
                 for problem in sorted(problems, key=lambda problem: list(findings.WEIGHTS).index(problem.weight))
             ]
-            config = {"finding": st.column_config.TextColumn("finding", width="large")}
-            look: dict[str, Any] = {"hide_index": True, "column_config": config, "row_height": 84}
-            st.dataframe(pd.DataFrame(rows[:_SHOWN_ROWS]), alt="What the checks say about this file", **look)
+            config = {"finding": tables.words("finding", "large")}
+            tables.grid(pd.DataFrame(rows[:_SHOWN_ROWS]), "What the checks say about this file", config, row_height=84)
             st.caption("A finding keeps no number from being imported.")
     return len(problems)
 
@@ -318,8 +317,8 @@ def show_imports() -> None:
         with st.container(horizontal=True, vertical_alignment="center"):
             if arrivals:
                 st.button("Undo", icon=":material/undo:", on_click=_undo, args=(arrivals,), key="undo_import")
-                link_to_results(arrivals[-1].run_ids[0])
                 run_id = arrivals[-1].run_ids[0]
+                link_to_results(run_id)
                 where = {"of": "Import beside a run", "upload": run_id}
                 messages.link("compare", "Compare with our run", "compare_arrows", **where)
                 messages.link("run_sweep", "Measure these on my GPU", "play_circle", cases_of=run_id)
