@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from triton.runtime.jit import JITFunction
 
 from .. import parallel_compile
+from ..attention.triton_fa2 import launch
 from ..tables import shared_memory
 from .compile import RecordedLaunch
 
@@ -51,6 +52,7 @@ def launches_on(chip: int) -> Iterator[list[RecordedLaunch]]:
             (JITFunction, "run", record),
             (torch.cuda, "get_device_properties", lambda device=None: facts),
             (parallel_compile, "ahead", lambda warm_ups: None),
+            (launch, "_COMPILED", _Nothing()),
             (torch.cuda, "is_current_stream_capturing", lambda: False),
             (torch._C, "_cuda_getDevice", lambda: chip),
             (torch._C, "_cuda_getCurrentRawStream", lambda index: 0),
@@ -58,6 +60,13 @@ def launches_on(chip: int) -> Iterator[list[RecordedLaunch]]:
             stack.enter_context(patch.object(owner, name, stand_in, create=True))
         stack.enter_context(_OnPretendedGpu(chip))
         yield found
+
+
+class _Nothing(dict[Any, Any]):
+    """Keeps nothing, so that every plan asks for its kernels."""
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Keep nothing."""
 
 
 class _OnPretendedGpu(TorchFunctionMode):
