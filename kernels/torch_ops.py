@@ -112,7 +112,7 @@ def in_program(
     _, kv_heads, keys, _ = k.shape
     fits = batch == k.shape[0] == v.shape[0] and width == k.shape[3] == v.shape[3] and keys == v.shape[2]
     fits = fits and kv_heads == v.shape[1] and (queries == keys or not causal)
-    fits = fits and (heads == kv_heads or (grouped and kv_heads and heads % kv_heads == 0))
+    fits = fits and (heads == kv_heads or (grouped and kv_heads > 0 and heads % kv_heads == 0))
     if not fits or not q.dtype == k.dtype == v.dtype or not q.device == k.device == v.device or not q.numel() * keys:
         return None
     positive = scale is None or scale > 0

@@ -70,7 +70,8 @@ def clickbench(runs: Runs, file: BinaryIO) -> int:
 
     Each result is in seconds: the 20 % quantile, the median and the 80 % quantile.
     """
-    entries, count = [], 0
+    entries: list[Fields] = []
+    count = 0
     for run, measured in runs:
         latencies = _latencies(list(measured))
         entries += _clickbench(run, latencies)
