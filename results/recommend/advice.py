@@ -22,6 +22,7 @@ NO_LIMIT = 1 << 30
 ANY, MANY, FEW = (1, NO_LIMIT), (8, NO_LIMIT), (1, 7)  # batch times heads
 _GIVEN = ("gpu", "baseline", "source", "run", "implementation")  # filters that apply to every use case
 _HEADS = {ANY: "", MANY: "8 or more heads", FEW: "fewer than 8 heads"}
+_TIMED = {"kernel": "device time", "eager": "host overhead included", AS_PUBLISHED: "times as published"}
 _PASSES = {"fwd": "forward", "fwd_bwd": "forward and backward"}
 
 
@@ -57,6 +58,7 @@ class UseCase:
             _HEADS[self.heads],
             f"head_dim from {self.head_dim}" if self.head_dim > 1 else "",
             self.remark,
+            _TIMED[self.timing],
         ]
         return ", ".join(filter(None, parts))
 
@@ -113,7 +115,8 @@ def advise(store: Store, filters: Filters) -> list[Advice]:
         for case in USE_CASES:
             if _scope(case) == (mode, kind, mask, window):
                 own = [contest for contest in cases if case.holds(contest)]
-                found.append(_advice(case, own, _reductions(store, scopes, case), filters.baseline))
+                said = replace(case, timing=timing)
+                found.append(_advice(said, own, _reductions(store, scopes, case), filters.baseline))
     order = [case.name for case in USE_CASES]
     return sorted((advice for advice in found if advice), key=lambda advice: order.index(advice.use_case))
 

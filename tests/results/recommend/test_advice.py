@@ -54,6 +54,13 @@ def test_advice_lets_the_baseline_stand_in_and_carries_speedup_memory_and_the_be
     assert advice.advise(store, Filters(gpu="B GPU", baseline="torch_naive")) == []
 
 
+def test_advice_says_how_its_times_were_taken_also_if_their_source_does_not(store_of):
+    case = attention_case(batch=1, num_heads=1, seqlen=256, head_dim=64, dtype="bfloat16", causal=True)
+    rows = [latency(name, ms, case, mode="fwd", timing=None) for name, ms in (("torch_naive", 2.0), ("mine", 1.0))]
+    (short,) = advice.advise(store_of((Run("a", "upload", gpu_name="A GPU"), rows)), SLICE)
+    assert (short.use_case, short.about) == ("Short sequences", "forward, causal, up to 512 tokens, times as published")
+
+
 def test_a_shape_whose_heads_are_not_said_is_neither_many_nor_few():
     case = attention_case(batch=1, num_heads=1, seqlen=1024, head_dim=64, dtype="bfloat16", causal=True)
     unsaid = case.__class__(**(vars(case) | {"num_heads": None, "num_kv_heads": None}))

@@ -68,7 +68,7 @@ def test_a_view_follows_its_filters_and_the_command_advises_from_the_same_home(h
     assert main(["advise"]) == 0
     text = capsys.readouterr().out
     assert text.startswith("# What to use when on A GPU")
-    short = next(row for row in _table(text, "use case") if row[0] == "Short sequences: device time")
+    short = next(row for row in _table(text, "use case") if row[0] == "Short sequences")
     assert short[2] == "mine"
 
 
