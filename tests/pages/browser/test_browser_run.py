@@ -18,7 +18,8 @@ from tests.runner.conftest import HERE
 from tests.runner.fast_worker import SETTINGS_VARIABLE
 
 pytestmark = pytest.mark.browser
-SWEEP = "run_sweep?sweep=quick&edit_seqlen_quick=512,1024&edit_implementations_quick=torch_naive,torch_sdpa_math"
+SWEEP = "run_sweep?sweep=quick&edit_seqlen_quick=512,1024&edit_implementations_quick=torch_naive"
+SWEEP += "&edit_implementations_quick=torch_sdpa_math"
 
 
 @pytest.fixture
