@@ -115,8 +115,8 @@ def advise(store: Store, filters: Filters) -> list[Advice]:
         for case in USE_CASES:
             if _scope(case) == (mode, kind, mask, window):
                 own = [contest for contest in cases if case.holds(contest)]
-                said = replace(case, timing=timing)
-                found.append(_advice(said, own, _reductions(store, scopes, case), filters.baseline))
+                timed = replace(case, timing=timing)
+                found.append(_advice(timed, own, _reductions(store, scopes, case), filters.baseline))
     order = [case.name for case in USE_CASES]
     return sorted((advice for advice in found if advice), key=lambda advice: order.index(advice.use_case))
 

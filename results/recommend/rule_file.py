@@ -33,6 +33,7 @@ DIRECTIONS = {"fwd": "forward", "fwd_bwd": "training", "decode": "forward"}  # b
 OVER_CACHES, _FEW_QUERIES = {True: ("triton_split_kv",), False: ("triton_varlen", "triton_paged")}, 16
 REGIMES = {"eager": "eager", "kernel": "captured"}  # by timing
 _LOCK_S = 10.0
+_DRIVER_S = 10.0  # that nvidia-smi may take
 _VERSIONS = ("driver", "cuda", "torch", "triton", "kernel_hash", "git_commit", "created", "protocol")
 _CHIP = ("device_type", "compute_capability", "sm_count", "l2_mb")
 
@@ -148,7 +149,7 @@ def gpu_here() -> str:
     """Return the name of this machine's GPU, as the driver tells it. Raises RuleError without one or with two kinds."""
     command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
     try:
-        said = subprocess.run(command, capture_output=True, text=True, timeout=_LOCK_S, check=True).stdout
+        said = subprocess.run(command, capture_output=True, text=True, timeout=_DRIVER_S, check=True).stdout
     except (OSError, subprocess.SubprocessError):  # no driver, or one that does not answer
         said = ""
     names = sorted({name.strip() for name in said.splitlines()})
