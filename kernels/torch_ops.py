@@ -24,6 +24,16 @@ _OPTIONS = "bool causal, SymInt window_size, float? softmax_scale"
 _CALL = f"Tensor q, Tensor k, Tensor v, {_OPTIONS}"
 
 
+def _expected(options: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
+    """Return the call that followed the last one before, if this is the same; else None."""
+    seen: Any = _SEEN.last.then
+    plain = seen.options == options and not (q.is_nested or k.is_nested or v.is_nested)
+    if not plain or (_address(q) | _address(k) | _address(v)) & 15 or not seen.holds(q, k, v):
+        return None
+    _SEEN.last = seen
+    return seen
+
+
 def _known_or_first(
     options: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *others: torch.Tensor
 ) -> tuple[torch.Tensor, ...]:
@@ -60,11 +70,8 @@ def forward(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return out, with the strides of an empty_like(q), and lse (batch, num_heads, seqlen_q)."""
-    seen: Any = _SEEN.last.then
     options = FORWARD, causal, window_size, softmax_scale
-    plain = seen.options == options and not (q.is_nested or k.is_nested or v.is_nested)
-    if plain and not (_address(q) | _address(k) | _address(v)) & 15 and seen.holds(q, k, v):
-        _SEEN.last = seen
+    if seen := _expected(options, q, k, v):
         return seen.attend(q, k, v)
     if q.numel() == 0 or k.numel() == 0:
         return torch.zeros_like(q), _empty_logsumexp(q).fill_(float("inf"))
@@ -78,11 +85,8 @@ def backward(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return dq, dk and dv, with the strides of an empty_like of q, k and v; saved: q, k, v, out, lse and dout."""
     q, k, v, *_ = saved
-    seen: Any = _SEEN.last.then
     options = TRAINING, causal, window_size, softmax_scale
-    plain = seen.options == options and not (q.is_nested or k.is_nested or v.is_nested)
-    if plain and not (_address(q) | _address(k) | _address(v)) & 15 and seen.holds(q, k, v):
-        _SEEN.last = seen
+    if seen := _expected(options, q, k, v):
         return seen.attend(*saved)
     if q.numel() == 0 or k.numel() == 0:
         return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)

@@ -119,18 +119,15 @@ def attend(
     """
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     known: Any = None
-    plain = attention is dispatch.attention
-    if _tracing():
-        if plain and not (dropout or _asked_for(asked)):
-            from . import torch_ops
+    plain = attention is dispatch.attention and not _asked_for(asked)
+    if plain and _tracing():
+        from . import torch_ops
 
-            masks = (causal, sliding_window or 0) if attention_mask is None else (False, 0)
-            out = torch_ops.in_program(query, key, value, attention_mask, *masks, scaling)
-            if out is not None:
-                return out.transpose(1, 2).contiguous(), None
-    elif plain and not [
-        x for x in map(asked.get, _ASKED) if x is not None and x is not False
-    ]:  # output_attentions=False
+        masks = (causal, sliding_window or 0) if attention_mask is None else (False, 0)
+        out = None if dropout else torch_ops.in_program(query, key, value, attention_mask, *masks, scaling)
+        if out is not None:
+            return out.transpose(1, 2).contiguous(), None
+    elif plain:
         sizes = query.shape, key.shape, query.dtype, query.requires_grad, _records()
         known = (type(module), *sizes, causal, dropout, scaling, sliding_window)
         if attention_mask is not None:
@@ -153,16 +150,8 @@ def attend(
     if "position_bias" in named:
         attention_mask = _biased(named["position_bias"], call.as_tensor(attention_mask))
     out = _by_mask(call, attention_mask, asked).transpose(1, 2).contiguous()
-    if known and attention_mask is not None:
-        bias = _DERIVED.get(attention_mask, {}).get((query.shape[2], call.causal, query.dtype))
-        whole = bias is not None and attention_mask.shape[1] == key.shape[2] and not call.is_step()
-        if whole and call.left_to_pytorch("mask"):
-            _DERIVED[attention_mask][known] = partial(_by_pytorch, scale=scaling, attn_mask=bias, **features)
-    elif known and (found := call.bound()):
-        if torch_sdpa.is_pytorch(found) and not choice.anything_named(query.device):
-            _SEEN.remember(known, plans.Seen(found, None, known))
-        else:
-            _SEEN.note(known, None, (query, key, value), found)
+    if known:
+        _note(known, call, attention_mask)
     return out, None
 
 
@@ -410,6 +399,20 @@ class _Call:
         rows = q.view(q.shape[0], k.shape[1], -1, q.shape[3]) if mask.shape[1] == 1 else q
         out = _by_pytorch(rows, k, v, self.scale, attn_mask=mask)
         return out.reshape(*q.shape[:3], v.shape[3])
+
+
+def _note(known: Any, call: _Call, mask: torch.Tensor | None) -> None:
+    """Note what computes later calls of the same key, if nothing but the addresses of tensors can differ."""
+    if mask is not None:
+        bias = _DERIVED.get(mask, {}).get((call.q.shape[2], call.causal, call.q.dtype))
+        whole = bias is not None and mask.shape[1] == call.k.shape[2] and not call.is_step()
+        if whole and call.left_to_pytorch("mask"):
+            _DERIVED[mask][known] = partial(_by_pytorch, scale=call.scale, attn_mask=bias, **call.features)
+    elif found := call.bound():
+        if torch_sdpa.is_pytorch(found) and not choice.anything_named(call.q.device):
+            _SEEN.remember(known, plans.Seen(found, None, known))
+        else:
+            _SEEN.note(known, None, (call.q, call.k, call.v), found)
 
 
 def _by_pytorch(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | None, **masks: Any) -> torch.Tensor:
