@@ -68,7 +68,8 @@ def _first(key: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options:
     cast = autocasted(q, k, v)
     plans.check_inputs("kernels.attention", *cast, DTYPES, math.inf, any_width=True)
     if options[2] is not None:
-        key = None if isinstance(options[2], torch.Tensor) else key  # which another call may find changed
+        if isinstance(options[2], torch.Tensor):
+            key = None  # the next call may find another number in it
         options = *options[:2], plans.given_scale(options[2], q.shape[3])
     if features or type(options[1]) in (tuple, list):
         from .feature_calls import attention_with

@@ -60,10 +60,10 @@ def attention_with(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, asked: dic
     gradient. Raises UnsupportedCase for features that do not go with the tensors.
     """
     wanted, asked = Wanted.taken_from(asked)
-    causal, window_size = features.one_window(*masks[:2])
+    causal, window_size, softmax_scale = *features.one_window(*masks[:2]), masks[2]
     if not asked and wanted == _PLAIN_RESULT and not isinstance(window_size, tuple):
-        return dispatch.attention(q, k, v, causal=causal, window_size=window_size, softmax_scale=masks[2])
-    found, options = _read(asked, q, (*q.shape[:3], k.shape[2]), (causal, window_size, masks[2]))
+        return dispatch.attention(q, k, v, causal=causal, window_size=window_size, softmax_scale=softmax_scale)
+    found, options = _read(asked, q, (*q.shape[:3], k.shape[2]), (causal, window_size, softmax_scale))
     if wanted.return_max_logits and found.sinks is not None:
         raise UnsupportedCase("return_max_logits does not go with sinks, which are logits without a key.")
     exact = k.shape[2] == 1 and plans.wants_gradients(q, k, v)  # then gradients of the only key are 0

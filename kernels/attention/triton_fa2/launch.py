@@ -38,7 +38,7 @@ class KernelCall:
 
     @cached_property
     def code(self) -> tuple[Any, ...]:
-        """What decides the compiled code and the tile, as finely as Triton looks at it or more so."""
+        """Return what decides the compiled code and the tile, as finely as Triton looks at it or more so."""
         readings = zip(self.scalars, _free(self.kernel), strict=False)
         numbers = [kind(x, any_number) for x, any_number in readings]
         tensors, strides = map(kind, self.tensors), kind(strides_of(self.tensors, _declared))
