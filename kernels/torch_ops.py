@@ -11,7 +11,7 @@ import torch
 
 from . import choice, invariant, plans, routes
 from .attention.torch_sdpa import scaled_dot_product_attention
-from .operators import differentiable, operator
+from .operators import ask_first, differentiable, operator
 from .plans import Options
 from .problem import FEW_QUERIES, FORWARD, TRAINING
 
@@ -19,19 +19,29 @@ for _answer in (choice.anything_named, routes.named_in_program, routes.most_oper
     torch.compiler.assume_constant_result(_answer)  # not where they are defined: it loads torch._dynamo
 
 
-_SEEN, _address = plans.SeenCalls(), torch.Tensor.data_ptr
+_SEEN = plans.SeenCalls()
 _OPTIONS = "bool causal, SymInt window_size, float? softmax_scale"
 _CALL = f"Tensor q, Tensor k, Tensor v, {_OPTIONS}"
 
 
 def _expected(options: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
-    """Return the call that followed the last one before, if this is the same; else None."""
+    """Return the call that followed the last one before, if this is the same and records no gradient; else None."""
     seen: Any = _SEEN.last.then
-    plain = seen.options == options and not (q.is_nested or k.is_nested or v.is_nested)
-    if not plain or (_address(q) | _address(k) | _address(v)) & 15 or not seen.holds(q, k, v):
+    plain = seen.options == options and type(q) is type(k) is type(v) is torch.Tensor and plans.is_aligned(q, k, v)
+    if not plain or plans.wants_gradients(q, k, v) or not seen.holds(q, k, v):
         return None
     _SEEN.last = seen
     return seen
+
+
+def _expected_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: *Options) -> Any:
+    seen = _expected((FORWARD, *options), q, k, v)
+    return None if seen is None else seen.attend(q, k, v)
+
+
+def _expected_backward(saved: list[torch.Tensor], *options: *Options) -> Any:
+    seen = _expected((TRAINING, *options), *saved[:3])
+    return None if seen is None else seen.attend(*saved)
 
 
 def _known_or_first(
@@ -70,12 +80,9 @@ def forward(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window_size: int, softmax_scale: float | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return out, with the strides of an empty_like(q), and lse (batch, num_heads, seqlen_q)."""
-    options = FORWARD, causal, window_size, softmax_scale
-    if seen := _expected(options, q, k, v):
-        return seen.attend(q, k, v)
     if q.numel() == 0 or k.numel() == 0:
         return torch.zeros_like(q), _empty_logsumexp(q).fill_(float("inf"))
-    out, lse = _known_or_first(options, q, k, v)
+    out, lse = _known_or_first((FORWARD, causal, window_size, softmax_scale), q, k, v)
     return out, lse
 
 
@@ -85,15 +92,14 @@ def backward(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return dq, dk and dv, with the strides of an empty_like of q, k and v; saved: q, k, v, out, lse and dout."""
     q, k, v, *_ = saved
-    options = TRAINING, causal, window_size, softmax_scale
-    if seen := _expected(options, q, k, v):
-        return seen.attend(*saved)
     if q.numel() == 0 or k.numel() == 0:
         return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
-    dq, dk, dv = _known_or_first(options, *saved)
+    dq, dk, dv = _known_or_first((TRAINING, causal, window_size, softmax_scale), *saved)
     return dq, dk, dv
 
 
+ask_first(forward, _expected_forward)
+ask_first(backward, _expected_backward)
 trained = differentiable(f"differentiable_attention({_CALL}) -> (Tensor, Tensor)", forward, backward)
 
 

@@ -6,6 +6,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import numpy
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 import kernels
@@ -253,6 +255,28 @@ def test_the_operators_keep_their_promises_to_pytorch(operators, device: str) ->
     q, k, v, _ = tensors((1, 2, 20, 16), device=device, kv_heads=1)
     torch.library.opcheck(operators.trained, (q, k, v, True, 0, None))
     torch.library.opcheck(operators.forward, (q.mT.contiguous().mT.detach(), k.detach(), v.detach(), False, 5, 0.2))
+
+
+@TORCH_COMPILE
+@pytest.mark.parametrize("looks", ["nobody", "a mode", "a profile", "autograd"])
+def test_python_answers_a_repeated_operator_where_nobody_looks_at_it(operators, device, monkeypatch, looks) -> None:
+    class Mode(TorchDispatchMode):
+        def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+            return operator(*args, **(kwargs or {}))
+
+    q, k, v, dout = (x.detach() for x in tensors((1, 2, 20, 16), device=device))
+    options = (True, 0, None)
+    expected = [operators.forward(q, k, v, *options) for _ in range(3)][0]
+    dispatched: list[int] = []
+    attend = operators._known_or_first
+    monkeypatch.setattr(operators, "_known_or_first", lambda *given: dispatched.append(1) or attend(*given))
+    with {"a mode": Mode(), "a profile": torch.profiler.profile()}.get(looks, nullcontext()):
+        found = operators.forward(q.requires_grad_(looks == "autograd"), k, v, *options)
+    assert bool(dispatched) == (looks != "nobody") and found[0].requires_grad == (looks == "autograd")
+    assert all(map(torch.equal, found, expected))
+    saved = [q.detach(), k, v, *expected, dout]
+    gradients = [operators.backward(saved, *options) for _ in range(3)]
+    assert all(map(torch.equal, gradients[0], gradients[2]))
 
 
 @TORCH_COMPILE
