@@ -191,6 +191,9 @@ def test_the_cost_of_a_token_follows_from_price_power_limit_and_the_fastest_atte
     assert "Cheapest at $2 a GPU-hour: **0.0278 dollars" in shown(page)
     times = [("a", 1, 1.0), ("b", 1, 2.0), ("a", 8, 4.0)]
     table = pd.DataFrame(times, columns=["implementation", "batch", "latency_ms"])
-    rows = frontier.points(table.assign(seqlen=1024, seqlen_q=1, run_id="r"), {"r": 700.0}).to_dict("records")
+    table = table.assign(seqlen=1024, seqlen_q=1, run_id="r")
+    rows = frontier.points(table, {"r": 700.0}).to_dict("records")
     assert [(row["implementation"], row["rate"], row["speed"]) for row in rows] == [("a", 1000, 1000), ("a", 2000, 250)]
     assert [(row["joules"], round(row["dollars"], 3)) for row in rows] == [(700_000, 0.278), (350_000, 0.139)]
+    of_one_batch = frontier.points(table[table["batch"] == 1], {})
+    assert of_one_batch[["series", "rate"]].values.tolist() == [["a", 1000], ["b", 500]]
