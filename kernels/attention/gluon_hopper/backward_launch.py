@@ -200,21 +200,22 @@ class BackwardLaunches(ABC):
         self.padded_q = self.n_m * self.tiles.block_m
         block_q, block_k = ([1, 1, n, plan.size // plan.pieces] for n in (self.tiles.block_m, self.tiles.block_n))
         block_do, block_v = ([1, 1, n, plan.size_v] for n in (self.tiles.block_m, self.tiles.block_n))
-        dq, dk, dv = plan.new_gradients(q, k, v)
+        dq, dk, dv = plan.gradients_like(q, k, v)
+        bare = torch.empty(0, dtype=q.dtype, device="meta")  # what is made like it has no memory
         self.q, self.dq, self.dout = map(Descriptor, (q, dq, like.dout), (block_q, block_q, block_do))
         self.k, self.v = Descriptor(k, block_k), Descriptor(v, block_v)
         self._parts = None if plan.group_splits == 1 else GroupParts(plan, dk, dv)
         if self._parts is not None:
-            dk, dv = self._parts.room(dk), self._parts.room(dv)
+            dk = dv = self._parts.room(bare)
         self.dk, self.dv = Descriptor(dk, block_k), Descriptor(dv, block_v)
         self.n_rows = plan.n_heads * self.padded_q
-        self.row = Descriptor(self.row_of(q), [self.tiles.block_m])
+        self.row = Descriptor(self.row_of(bare), [self.tiles.block_m])
         self.shape = BackwardShape(
             *(plan.num_heads, plan.group_size, plan.seqlen_q, plan.seqlen_k), *(self.padded_q, self.n_m, plan.window)
         )
         self.scales = Scales(plan.factor * LOG2_E, plan.softmax_scale)
         self.config = self.config_of(tiles)
-        self.dq_strides = dq.stride()[:3]
+        self.dq_like, self.bare = dq, bare
         self._recorded: Callable[..., None] | None = None
 
     def __call__(self, given: BackwardInputs) -> Gradients:
@@ -279,7 +280,7 @@ class AddingBackward(BackwardLaunches):
         """Return the launch that converts dQ of so many heads from `first_head` on; `ring_heads` have fragments."""
         plan, tiles = self.plan, self.tiles
         rest = (
-            *(*self.dq_strides, plan.num_heads, plan.seqlen_q, self.n_m, plan.softmax_scale, first_head, ring_heads),
+            *(*self.dq_like.stride()[:3], plan.num_heads, plan.seqlen_q, self.n_m, plan.softmax_scale, first_head, ring_heads),
             *(tiles.block_m, tiles.fragments, plan.head_dim, True),
         )
         grid = (heads * self.n_m * tiles.fragments, 1, 1)
@@ -313,9 +314,8 @@ class SingleKernelBackward(AddingBackward):
 
     def __init__(self, plan: GluonHopperPlan, like: BackwardInputs) -> None:
         super().__init__(plan, tuning.backward_tiles("sums", plan.size), like)
-        q = like.q
         self._fragments_shape = (self.zeros() // 256, 256)
-        fragment = fragments_of(plan, q.new_empty(self._fragments_shape, dtype=torch.float32))
+        fragment = fragments_of(plan, self.bare.new_empty(self._fragments_shape, dtype=torch.float32))
         makers = (self.q, self.k, self.v, self.dout, fragment, self.dk, self.dv, self.row, self.row)
         self._main = KeyTileLaunches(self, backward_kernel, makers)
         self._finish = self._finishing(0, plan.n_heads, plan.n_heads)
@@ -407,9 +407,9 @@ class DqWarpgroupBackward(AddingBackward):
         )
         if next_delta:
             self.prepare = self._preparation(like, delay * plan.group_size)
-        q, self._ring_shape = like.q, (self.zeros() // 256, 256)
-        ring = fragments_of(plan, q.new_empty(self._ring_shape, dtype=torch.float32))
-        fragment_of_dq = Descriptor(plan.new_gradients(*like[:3])[0], [1, 1, 64, 64])
+        self._ring_shape = (self.zeros() // 256, 256)
+        ring = fragments_of(plan, self.bare.new_empty(self._ring_shape, dtype=torch.float32))
+        fragment_of_dq = Descriptor(self.dq_like, [1, 1, 64, 64])
         tiled = (self.q, self.k, self.v, self.dout, ring, self.dk, self.dv, self.row, self.row, fragment_of_dq)
         strides = OutStrides(*like.out.stride()[:3], *like.dout.stride()[:3])
         extra = (RingSize(self._ring_slots, delay), strides)

@@ -77,9 +77,9 @@ class GluonHopperPlan:
         self._with_more: dict[bool, Forward] = {}
         self._backwards: dict[tuple[Any, ...], _Backward] = {}
         self._ahead: Future[None] | None = None
-        as_like = not self.head_dim % 8 and not self.head_dim_v % 8 and all(map(_is_dense, (q, k, v)))
+        self._as_like = not self.head_dim % 8 and not self.head_dim_v % 8 and all(map(_is_dense, (q, k, v)))
         # Allocates the same shape and order of dimensions.
-        self._new: plans.Prepare = torch.empty_like if as_like else empty_addressable
+        self._new: plans.Prepare = torch.empty_like if self._as_like else empty_addressable
         self.new_gradients = GradientRoom(q, k, v, self._new)
         chip = torch.cuda.get_device_properties(self.device)
         self.multiprocessors = chip.multi_processor_count
@@ -151,10 +151,9 @@ class GluonHopperPlan:
 
     def _backward_warm_ups(self, like: BackwardInputs) -> list[parallel_compile.WarmUp]:
         torch.cuda.set_device(self.device)  # of the thread
-        plan, two_kernels = copy(self), self._only_two_kernels or torch.are_deterministic_algorithms_enabled()
-        plan._new = _without_memory
-        plan.new_gradients = GradientRoom(*like[:3], _without_memory)
-        return warm_ups(plan._backward_of(like, two_kernels).all_steps(like, plan.new_gradients(*like[:3]), Rooms()))
+        two_kernels = self._only_two_kernels or torch.are_deterministic_algorithms_enabled()
+        gradients = map(_without_memory, self.gradients_like(*like[:3]))  # separate objects
+        return warm_ups(self._backward_of(like, two_kernels).all_steps(like, tuple(gradients), Rooms()))
 
     def _backward_of(self, given: BackwardInputs, two_kernels: bool) -> _Backward:
         sizes = (self.size, self.batch * self.num_kv_heads, self.group_size, self.seqlen_q, self.seqlen_k)
@@ -183,6 +182,14 @@ class GluonHopperPlan:
             return False
         shape = (self.batch * self.num_kv_heads, self.group_size, self.seqlen_q, self.seqlen_k)
         return tuning.has_dq_warpgroup(self.size, *shape, self.causal, self.window_size > 0, self.multiprocessors)
+
+    def gradients_like(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> plans.Tensors:
+        """Return tensors with the shapes and strides of dq, dk and dv: q, k and v themselves, or some without memory."""
+        return (q, k, v) if self._as_like else self.new_gradients(*map(_without_memory, (q, k, v)))
+
+    def out_like(self, q: torch.Tensor) -> torch.Tensor:
+        """Return a tensor with the shape and strides of `new_out`."""
+        return q if self._as_like and self.head_dim == self.head_dim_v else self.new_out(_without_memory(q))
 
     def new_out(self, q: torch.Tensor) -> torch.Tensor:
         """Return room for an output of these queries, with their order of dimensions."""
@@ -225,7 +232,7 @@ class Forward:
         self._partial_shape = (1, 1, schedule.n_splits * tile_rows, plan.size) if split_kv else None
         rows, keys = ([1, 1, n, plan.size // plan.pieces] for n in (configs.ROWS, tiles.block_n))
         values = [1, 1, tiles.block_n, plan.size_v]
-        out = plan.new_out(q) if out is None else out
+        out = plan.out_like(q) if out is None else out
         stored: list[Descriptor | None] = [None, None]
         if not tiles.store_from_registers:
             stored = [Descriptor(x, rows) for x in (out, q.new_empty(self._partial_shape) if split_kv else out)]
@@ -296,7 +303,7 @@ class ForwardByHalves(Forward):
         self._plan = plan
         self._rows = q.shape[:3], (plan.num_heads * plan.seqlen_q, plan.seqlen_q, 1)
         self._tiles, _ = _form(plan, q.dtype == torch.bfloat16)
-        self._make(_parts(plan, self._tiles), q, k, *_halves(v), *_halves(plan.new_out(q)))
+        self._make(_parts(plan, self._tiles), q, k, *_halves(v), *_halves(plan.out_like(q)))
 
     def _make(self, parts: list[Part], *tensors: torch.Tensor) -> None:
         """Make the launches for each part; without parts, two that compute the scores."""
