@@ -34,11 +34,13 @@ TRITON = importlib.util.find_spec("triton") is not None
 _ROUTES: Decided[Route | _DecodingRoute | Ruled | None] = Decided()
 _CAPTURED: Decided[Route | None] = Decided()  # of the operators of compiled programs, where a rule decides
 _PACKED: Decided[choice.Decision] = Decided()
+_PLANNED: Decided[set[tuple[torch.Size, torch.Size]]] = Decided()  # shapes that PyTorch computes, by all else
 _UNDECIDED: Any = object()
 
 IN_PLACE = "triton_paged"  # of level decode
 _PORTABLE = "triton_fa2"  # for what no table names
 _SDPA, _PYTORCH = "torch_sdpa_", "torch_sdpa_auto"
+_MANY_SHAPES = 8
 # From how many keys on triton_decode computes up to 16 query tokens: where many key heads in all (batch x num_kv_heads)
 # are shared by query heads, and elsewhere. Columns: head_dims are multiples of them.
 _DECODE = family("sm_86")["decode routes"]
@@ -192,7 +194,8 @@ def built_in(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: *Optio
         return dict.fromkeys((FORWARD, TRAINING), (f"{_SDPA}{_variant(q, k, causal, window_size)}",))
     names = [name(way, q, k, softmax_scale, window_size, causal) for way in ("forward", "backward")]
     forward = "triton_decode" if decodes(q, k, v) else names[0]
-    training = (_PYTORCH,) if left_to_pytorch(q, k, causal, window_size) else tuple(dict.fromkeys(names))
+    left = left_to_pytorch(q, k, causal, window_size)
+    training = (f"{_SDPA}{_planned(q, k, options)}",) if left else tuple(dict.fromkeys(names))
     return {FORWARD: (forward,), TRAINING: training}
 
 
@@ -212,6 +215,18 @@ def left_to_pytorch(
         return False
     most = max([most_operations(call, q.device, index(q.shape[3])) for call in asked or (TRAINING,)])
     return (2 if causal else 4) * q.numel() * k.shape[2] <= most
+
+
+def _planned(q: torch.Tensor, k: torch.Tensor, options: Any, *, note: bool = False) -> str:
+    """Return which of PyTorch's backends trains: its own choice for few shapes that differ in batch and lengths alone.
+
+    That is cuDNN on an H200, which plans each new shape for 0.12 s: where lengths change it is flash, which plans none.
+    """
+    key, shapes = (q.dtype, q.device, q.shape[1], k.shape[1], q.shape[3], options), (q.shape, k.shape)
+    known = _PLANNED.get(key) or _PLANNED.remember(key, set())
+    if note and len(known) < _MANY_SHAPES:
+        known.add(shapes)
+    return "auto" if shapes in known or len(known) < _MANY_SHAPES else "flash"
 
 
 def most_operations(call: str, device: torch.device, head_dim: int) -> float:
@@ -235,7 +250,7 @@ def _decided(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -
     asked = {way: _named(each.implementation, q, k, v, options) for way, each in decided.items() if each.implementation}
     named = {way: bind for way, bind in asked.items() if bind}
     if TRAINING not in named and _ours(q, k, v, options[2]) and left_to_pytorch(q, k, *options[:2]):
-        named[TRAINING] = partial(_sdpa, options, "auto")
+        named[TRAINING] = partial(_sdpa, options, _planned(q, k, options, note=plans.wants_gradients(q, k, v)))
     if TRAINING not in named and q.dim() == k.dim() == 4 and k.shape[2] == 1:
         named[TRAINING] = partial(_defined, options)
     if named:
