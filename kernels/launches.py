@@ -73,6 +73,8 @@ def kind(x: Any, free: bool = False, free_inside: bool = False) -> Any:
     """
     if type(x) is int:
         return x.bit_length() >> 5 if free else (x.bit_length() >> 5, x == 1, x % 16 == 0)
+    if type(x) is float:
+        return float
     if isinstance(x, tuple):
         if free_inside:
             return tuple([each.bit_length() >> 5 if type(each) is int else kind(each, True, True) for each in x])

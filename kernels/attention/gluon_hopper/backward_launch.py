@@ -18,7 +18,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-import triton
 
 from ...launches import Rooms, recorded
 from ...plans import LOG2_E
@@ -82,7 +81,7 @@ class SplitTiles:
 
     def room(self, like: torch.Tensor) -> torch.Tensor:
         """Return room for dK and dV of all splits, float32."""
-        return like.new_empty(self._numbers, dtype=torch.float32)
+        return _float32(like, self._numbers)
 
     def merge(self, partial_dkv: torch.Tensor, dk: torch.Tensor, dv: torch.Tensor) -> Step:
         """Return the launch for dK and dV of the tiles that were split."""
@@ -183,7 +182,7 @@ class GroupParts:
 
     def room(self, like: torch.Tensor) -> torch.Tensor:
         """Return room for dK or dV of all parts, (batch, num_kv_heads x group_splits, seqlen_k, head_dim)."""
-        return like.new_empty(self._shape)[..., : self._head_dim]
+        return torch.empty(self._shape, dtype=like.dtype, device=like.device)[..., : self._head_dim]
 
     def sum(self, *tensors: torch.Tensor) -> Step:
         """Return the launch that adds up parts of dK and dV, in the order of the query heads, to dK and dV."""
@@ -202,12 +201,14 @@ class BackwardLaunches(ABC):
         block_do, block_v = ([1, 1, n, plan.size_v] for n in (self.tiles.block_m, self.tiles.block_n))
         dq, dk, dv = plan.gradients_like(q, k, v)
         bare = torch.empty(0, dtype=q.dtype, device="meta")  # what is made like it has no memory
-        self.q, self.dq, self.dout = map(Descriptor, (q, dq, like.dout), (block_q, block_q, block_do))
+        self.q, self.dout = Descriptor(q, block_q), Descriptor(like.dout, block_do)
+        self.dq = self.q if dq is q else Descriptor(dq, block_q)
         self.k, self.v = Descriptor(k, block_k), Descriptor(v, block_v)
         self._parts = None if plan.group_splits == 1 else GroupParts(plan, dk, dv)
         if self._parts is not None:
             dk = dv = self._parts.room(bare)
-        self.dk, self.dv = Descriptor(dk, block_k), Descriptor(dv, block_v)
+        self.dk = self.k if dk is k else Descriptor(dk, block_k)
+        self.dv = self.v if dv is v else Descriptor(dv, block_v)
         self.n_rows = plan.n_heads * self.padded_q
         self.row = Descriptor(self.row_of(bare), [self.tiles.block_m])
         self.shape = BackwardShape(
@@ -254,7 +255,7 @@ class BackwardLaunches(ABC):
 
     def row_of(self, like: torch.Tensor, more: int = 0) -> torch.Tensor:
         """Return room for lse or delta, padded to whole tiles, and for more numbers behind."""
-        return like.new_empty(self.n_rows + more, dtype=torch.float32)
+        return _float32(like, self.n_rows + more)
 
 
 class AddingBackward(BackwardLaunches):
@@ -272,7 +273,7 @@ class AddingBackward(BackwardLaunches):
             (like.out.stride()[:3], like.dout.stride()[:3]),
             *(plan.num_heads, plan.seqlen_q, self.padded_q, self.n_rows),
             (self.n_fragments() * FRAGMENT, zeros),
-            *(rows, plan.head_dim, plan.size, triton.next_power_of_2(-(-zeros // programs)), True),
+            *(rows, plan.head_dim, plan.size, 1 << (-(-zeros // programs) - 1).bit_length(), True),
         )
         return Launch(prepare_kernel, (programs, 1, 1), plan.device, [None] * 6, rest)
 
@@ -298,6 +299,11 @@ class AddingBackward(BackwardLaunches):
         return self.n_fragments() * FRAGMENT
 
 
+def _float32(like: torch.Tensor, *shape: Any) -> torch.Tensor:
+    """Return room on a tensor's device; new_empty is Python for one without memory."""
+    return torch.empty(*shape, dtype=torch.float32, device=like.device)
+
+
 def fragments_of(plan: GluonHopperPlan | PackedShape, room: torch.Tensor) -> Descriptor:
     """Describe float32 room for fragments of dQ to TMA, as (place, row of 256 numbers, number).
 
@@ -315,14 +321,14 @@ class SingleKernelBackward(AddingBackward):
     def __init__(self, plan: GluonHopperPlan, like: BackwardInputs) -> None:
         super().__init__(plan, tuning.backward_tiles("sums", plan.size), like)
         self._fragments_shape = (self.zeros() // 256, 256)
-        fragment = fragments_of(plan, self.bare.new_empty(self._fragments_shape, dtype=torch.float32))
+        fragment = fragments_of(plan, _float32(self.bare, self._fragments_shape))
         makers = (self.q, self.k, self.v, self.dout, fragment, self.dk, self.dv, self.row, self.row)
         self._main = KeyTileLaunches(self, backward_kernel, makers)
         self._finish = self._finishing(0, plan.n_heads, plan.n_heads)
 
     def steps(self, given: BackwardInputs, gradients: Gradients, rooms: Rooms) -> Iterator[Step]:
         (q, k, v, out, lse, dout, slopes), (dq, dk, dv) = given, gradients
-        fragments = rooms.note(q.new_empty(self._fragments_shape, dtype=torch.float32))
+        fragments = rooms.note(_float32(q, self._fragments_shape))
         padded, delta = rooms.note(self.row_of(q)), rooms.note(self.row_of(q))
         yield self.prepare, (out, dout, lse, padded, delta, fragments)
         yield from self._main.steps(rooms, q, k, v, dout, fragments, dk, dv, padded, delta, slopes=slopes)
@@ -408,7 +414,7 @@ class DqWarpgroupBackward(AddingBackward):
         if next_delta:
             self.prepare = self._preparation(like, delay * plan.group_size)
         self._ring_shape = (self.zeros() // 256, 256)
-        ring = fragments_of(plan, self.bare.new_empty(self._ring_shape, dtype=torch.float32))
+        ring = fragments_of(plan, _float32(self.bare, self._ring_shape))
         fragment_of_dq = Descriptor(self.dq_like, [1, 1, 64, 64])
         tiled = (self.q, self.k, self.v, self.dout, ring, self.dk, self.dv, self.row, self.row, fragment_of_dq)
         strides = OutStrides(*like.out.stride()[:3], *like.dout.stride()[:3])
@@ -435,7 +441,7 @@ class DqWarpgroupBackward(AddingBackward):
 
     def steps(self, given: BackwardInputs, gradients: Gradients, rooms: Rooms) -> Iterator[Step]:
         (q, k, v, out, lse, dout, _), (dq, dk, dv) = given, gradients
-        ring = rooms.note(q.new_empty(self._ring_shape, dtype=torch.float32))
+        ring = rooms.note(_float32(q, self._ring_shape))
         padded, delta = rooms.note(self.row_of(q)), rooms.note(self.row_of(q))
         yield self.prepare, (out, dout, lse, padded, delta, ring)
         yield from self._main.steps(rooms, q, k, v, dout, ring, dk, dv, padded, delta, dq, ring, out, dout, delta)

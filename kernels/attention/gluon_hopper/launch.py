@@ -32,9 +32,11 @@ class Descriptor:
 
     def __init__(self, x: torch.Tensor, block: list[int]) -> None:
         self.tile = x.dtype, *block
-        unit = max(8, 16 // x.itemsize)  # TMA takes strides of whole 16 bytes, also where they do not matter
-        strides = [stride if size > 1 else unit for stride, size in zip(x.stride()[:-1], x.shape, strict=False)]
-        self._fields = _fields_of(*self.tile) | {"shape": list(x.shape), "strides": [*strides, 1]}
+        shape, strides = list(x.shape), [*x.stride()[:-1], 1]
+        if min(shape) < 2:  # TMA takes strides of whole 16 bytes, also where they do not matter
+            unit = max(8, 16 // x.itemsize)
+            strides[:-1] = [stride if size > 1 else unit for stride, size in zip(strides[:-1], shape, strict=False)]
+        self._fields = {**_fields_of(*self.tile), "shape": shape, "strides": strides}
 
     def __call__(self, x: Any) -> TensorDescriptor:
         descriptor = object.__new__(TensorDescriptor)
@@ -117,7 +119,8 @@ class Launch:
 
     def _form(self, tensors: tuple[torch.Tensor, ...]) -> tuple[Any, ...]:
         """Return what decides the code, as finely as Triton looks at it or more so."""
-        tiles = [make.tile if make else kind(x) for make, x in zip(self._makers, tensors, strict=True)]
+        makers = zip(self._makers, tensors, strict=True)
+        tiles = [make.tile if make else (x.dtype, x.data_ptr() % 16) for make, x in makers]
         rest = zip(self._rest, _readings(self._kernel, len(tiles)), strict=False)  # constants may be left out
         kinds = [kind(x, *free) if free else x for x, free in rest]
         return self._kernel, self._device, *self._options.items(), *tiles, *kinds

@@ -164,6 +164,8 @@ class GluonHopperPlan:
 
     def with_groups_split(self, splits: int) -> GluonHopperPlan:
         """Return a plan that counts each part of a group of query heads as a group with a separate key head."""
+        if splits == 1:
+            return self
         plan = copy(self)
         plan.group_splits, plan.num_kv_heads = splits, self.num_kv_heads * splits
         plan.group_size = self.group_size // splits
@@ -235,7 +237,9 @@ class Forward:
         out = plan.out_like(q) if out is None else out
         stored: list[Descriptor | None] = [None, None]
         if not tiles.store_from_registers:
-            stored = [Descriptor(x, rows) for x in (out, q.new_empty(self._partial_shape) if split_kv else out)]
+            stored = [Descriptor(out, rows)] * 2
+            if self._partial_shape:
+                stored[1] = Descriptor(torch.empty(self._partial_shape, dtype=q.dtype, device="meta"), rows)
         makers = (*map(Descriptor, (q, k, v), (rows, keys, values)), stored[0], None, stored[1], *(None,) * 5)
         strides = tuple(stride // 8 for stride in out.stride()[:3])
         rest: tuple[Any, ...] = (schedule.entries, _shape(plan, tiling, schedule), plan.factor * LOG2_E, strides)
