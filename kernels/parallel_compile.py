@@ -16,16 +16,23 @@ import torch
 import triton
 from triton import AsyncCompileMode
 from triton.runtime import driver
+from triton.runtime.cache import triton_key
 
 WarmUp = Callable[[], Any]  # of one kernel: what JITFunction.warmup answers
 _NO_HOOKS = (None, None, None)  # launch metadata, and what Triton calls before and after a launch
 _ROOM_ALIGNMENT = 256  # bytes; of the parts of a room, as of an allocation for Triton: a multiple of 16
 _THREADS = ThreadPoolExecutor()
 _COMPILING = threading.Lock()  # threads that make the same first call: one compiles, the others find what it made
+# What each first compilation waits for begins with the import of the kernels: Triton hashes itself (400 MB), and
+# compiles its driver from C. A thread that a fork left behind counts as ended.
+_PREPARING = [threading.Thread(target=each, daemon=True) for each in (triton_key, lambda: driver.active)]
+for _thread in _PREPARING if torch.cuda.is_initialized() else ():
+    _thread.start()
 
 
 def compiled(warm_up: WarmUp) -> Any:
     """Return the compiled kernel, also if the caller is in an AsyncCompileMode."""
+    _wait_until_prepared()
     with _COMPILING:
         return Context().run(warm_up)  # a context in which no mode is active
 
@@ -72,7 +79,14 @@ def places_in_room(rooms: Sequence[torch.Tensor]) -> tuple[list[int], int]:
     return offsets, room_bytes
 
 
+def _wait_until_prepared() -> None:
+    for thread in _PREPARING:
+        if thread.ident is not None:
+            thread.join()
+
+
 def _in_threads(warm_ups: Sequence[WarmUp]) -> None:
+    _wait_until_prepared()
     with ThreadPoolExecutor(2 * len(warm_ups) or 1) as executor:
         Context().run(_compile, warm_ups, executor)
 
