@@ -22,7 +22,7 @@ from .attention.gluon_hopper.configs import takes_head_dims
 from .features import Window, reach
 from .plans import Decided, Masks, Options, Prepare, Tensors, check_inputs, plan_key
 from .problem import CAPTURED, EAGER, FORWARD, TRAINING
-from .ruled import Attend, Bind, Ruled
+from .ruled import AtFirst, Attend, Bind, Ruled
 from .tables import Table, family
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -220,7 +220,7 @@ def left_to_pytorch(
 def _planned(q: torch.Tensor, k: torch.Tensor, options: Any, *, note: bool = False) -> str:
     """Return which of PyTorch's backends trains: its own choice for few shapes that differ in batch and lengths alone.
 
-    That is cuDNN on an H200, which plans each new shape for 0.12 s: where lengths change it is flash, which plans none.
+    That is cuDNN on an H200, which plans each new shape for 0.12 s. Where lengths change it is flash, `AtFirst`.
     """
     key, shapes = (q.dtype, q.device, q.shape[1], k.shape[1], q.shape[3], options), (q.shape, k.shape)
     known = _PLANNED.get(key) or _PLANNED.remember(key, set())
@@ -250,7 +250,9 @@ def _decided(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -
     asked = {way: _named(each.implementation, q, k, v, options) for way, each in decided.items() if each.implementation}
     named = {way: bind for way, bind in asked.items() if bind}
     if TRAINING not in named and _ours(q, k, v, options[2]) and left_to_pytorch(q, k, *options[:2]):
-        named[TRAINING] = partial(_sdpa, options, _planned(q, k, options, note=plans.wants_gradients(q, k, v)))
+        named[TRAINING] = partial(_sdpa, options, "auto")
+        if _planned(q, k, options, note=plans.wants_gradients(q, k, v)) == "flash":
+            named[TRAINING] = partial(AtFirst, partial(_sdpa, options, "flash"), named[TRAINING])
     if TRAINING not in named and q.dim() == k.dim() == 4 and k.shape[2] == 1:
         named[TRAINING] = partial(_defined, options)
     if named:
