@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextvars import Context
+from functools import partial
 from inspect import getclosurevars
 from itertools import accumulate
 from types import SimpleNamespace
@@ -16,36 +17,33 @@ import torch
 import triton
 from triton import AsyncCompileMode
 from triton.runtime import driver
-from triton.runtime.cache import triton_key
 
 WarmUp = Callable[[], Any]  # of one kernel: what JITFunction.warmup answers
 _NO_HOOKS = (None, None, None)  # launch metadata, and what Triton calls before and after a launch
 _ROOM_ALIGNMENT = 256  # bytes; of the parts of a room, as of an allocation for Triton: a multiple of 16
 _THREADS = ThreadPoolExecutor()
 _COMPILING = threading.Lock()  # threads that make the same first call: one compiles, the others find what it made
-# What each first compilation waits for begins with the import of the kernels: Triton hashes itself (400 MB), and
-# compiles its driver from C. A thread that a fork left behind counts as ended.
-_PREPARING = [threading.Thread(target=each, daemon=True) for each in (triton_key, lambda: driver.active)]
-for _thread in _PREPARING if torch.cuda.is_initialized() else ():
-    _thread.start()
+# Triton compiles its driver from C where it is not in its cache: meanwhile the kernels are imported.
+_DRIVER = threading.Thread(target=lambda: driver.active, daemon=True)
+if torch.cuda.is_initialized():
+    _DRIVER.start()
 
 
 def compiled(warm_up: WarmUp) -> Any:
     """Return the compiled kernel, also if the caller is in an AsyncCompileMode."""
-    _wait_until_prepared()
     with _COMPILING:
         return Context().run(warm_up)  # a context in which no mode is active
 
 
-def compile_side_by_side(warm_ups: Sequence[WarmUp]) -> None:
-    """Leave the kernels that are warmed up in Triton's caches.
+def compile_side_by_side(warm_ups: Sequence[WarmUp], meanwhile: Callable[[], None] | None = None) -> None:
+    """Leave the kernels that are warmed up in Triton's caches; `meanwhile` is called while all are beyond Python.
 
     What does not compile is left to the launch, which says why. Nothing here touches the device: a capture into a CUDA
     graph goes on undisturbed.
     """
     if warm_ups:
         with _COMPILING:
-            _in_threads(warm_ups)
+            _in_threads(warm_ups, meanwhile)
 
 
 def ahead(warm_ups: Callable[[], Sequence[WarmUp]]) -> Future[None]:
@@ -79,22 +77,21 @@ def places_in_room(rooms: Sequence[torch.Tensor]) -> tuple[list[int], int]:
     return offsets, room_bytes
 
 
-def _wait_until_prepared() -> None:
-    for thread in _PREPARING:
-        if thread.ident is not None:
-            thread.join()
-
-
-def _in_threads(warm_ups: Sequence[WarmUp]) -> None:
-    _wait_until_prepared()
+def _in_threads(warm_ups: Sequence[WarmUp], meanwhile: Callable[[], None] | None = None) -> None:
+    if _DRIVER.ident:
+        _DRIVER.join()
     with ThreadPoolExecutor(2 * len(warm_ups) or 1) as executor:
-        Context().run(_compile, warm_ups, executor)
+        Context().run(_compile, warm_ups, _WithLaunchers(executor), meanwhile)
 
 
-def _compile(warm_ups: Sequence[WarmUp], executor: Executor) -> None:
-    with AsyncCompileMode(_WithLaunchers(executor), ignore_errors=True):
+def _compile(warm_ups: Sequence[WarmUp], executor: "_WithLaunchers", meanwhile: Callable[[], None] | None) -> None:
+    with AsyncCompileMode(executor, ignore_errors=True):
         for warm_up in warm_ups:
             warm_up()
+        if meanwhile:
+            for beyond_python in executor.beyond_python:
+                beyond_python.wait()
+            meanwhile()
 
 
 class _WithLaunchers:
@@ -102,11 +99,24 @@ class _WithLaunchers:
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
+        self.beyond_python: list[threading.Event] = []  # of kernels whose first IR is made
 
     def submit(self, compile_kernel: Callable[[], Any]) -> Future[Any]:
         """Return the kernel's future. A launcher depends on the signature alone, and stays in Triton's cache."""
-        self._executor.submit(_build_launcher, getclosurevars(compile_kernel).nonlocals.get("src"))
-        return self._executor.submit(compile_kernel)
+        src, beyond_python = getclosurevars(compile_kernel).nonlocals.get("src"), threading.Event()
+        self.beyond_python.append(beyond_python)
+        self._executor.submit(_build_launcher, src)
+        if src is not None:
+            src.make_ir = partial(_followed, src.make_ir, beyond_python.set)
+        future = self._executor.submit(compile_kernel)
+        future.add_done_callback(lambda _: beyond_python.set())  # it was in Triton's cache, or does not compile
+        return future
+
+
+def _followed(make: Callable[..., Any], then: Callable[[], None], *arguments: Any) -> Any:
+    made = make(*arguments)
+    then()
+    return made
 
 
 def _build_launcher(src: Any) -> None:

@@ -206,10 +206,7 @@ Step = tuple[Launch, tuple[torch.Tensor, ...]]
 
 def run_in_order(steps: Sequence[Step], meanwhile: Callable[[], None] | None = None) -> None:
     """Launch each with its tensors; where kernels must be compiled first, do something else meanwhile."""
-    new = warm_ups(steps)
-    if new and meanwhile:
-        meanwhile()
-    compile_side_by_side(new)
+    compile_side_by_side(warm_ups(steps), meanwhile)
     for launch, tensors in steps:
         launch(*tensors)
 

@@ -32,7 +32,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     monkeypatch.setattr(launch, "_COMPILED", {})
     monkeypatch.setattr(launch, "in_c", lambda run: True)
     monkeypatch.setattr(launch, "compiled", lambda warm_up: made)
-    monkeypatch.setattr(launch, "compile_side_by_side", lambda warm_ups: None)
+    monkeypatch.setattr(launch, "compile_side_by_side", lambda *_: None)
     monkeypatch.setattr(launch, "_encode", lambda descriptor, meta: [descriptor.base.data_ptr()])
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: STREAM, raising=False)
     few = SimpleNamespace(multi_processor_count=3)
