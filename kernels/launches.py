@@ -73,8 +73,6 @@ def kind(x: Any, free: bool = False, free_inside: bool = False) -> Any:
     """
     if type(x) is int:
         return x.bit_length() >> 5 if free else (x.bit_length() >> 5, x == 1, x % 16 == 0)
-    if type(x) is float:
-        return float
     if isinstance(x, tuple):
         if free_inside:
             return tuple([each.bit_length() >> 5 if type(each) is int else kind(each, True, True) for each in x])
@@ -115,8 +113,6 @@ def recorded(
     fixed = {id(x): x for _, used in steps for x in used if id(x) not in places}
     places |= {each: place for place, each in enumerate(fixed, len(places))}
     chosen = [(launch.at, _chooser([places[id(x)] for x in used])) for launch, used in steps]
-    if not chosen:
-        return _nothing
     replay = _interpreted if interpreted else _on_device
     return replay(chosen, rooms.tensors, list(fixed.values()), device)
 
@@ -171,7 +167,3 @@ def _chooser(places: list[int]) -> Callable[[list[Any]], tuple[Any, ...]]:
     if len(places) > 1:
         return itemgetter(*places)
     return lambda numbers: (numbers[places[0]],)
-
-
-def _nothing(*tensors: torch.Tensor) -> None:
-    """Launch nothing, for tensors without elements."""

@@ -131,9 +131,7 @@ class Table:
 
     def first(self, **facts: Any) -> Row:
         """Return the results of the row that decides; () if there is none, or if it says that there is nothing."""
-        for result in self.every(**facts):
-            return result
-        return ()
+        return next(self.every(**facts), ())
 
     def forms(self, asked: Row, flags: Mapping[str, Any]) -> Iterator[Form]:
         """Yield the forms of all rows with these plain conditions that no flag contradicts, whatever the sizes."""

@@ -69,15 +69,21 @@ def splits_of(tiles: range, blocks: int, programs: int) -> list[Split]:
 class SplitTiles:
     """The splits of `tiles`, and the launch that adds up their dK and dV."""
 
-    def __init__(self, plan: GluonHopperPlan, block_n: int, tiles: range, blocks: int, programs: int) -> None:
-        found = splits_of(tiles, blocks, programs)
+    def __init__(self, backward: BackwardLaunches, tiles: range) -> None:
+        plan, block_n = backward.plan, backward.tiles.block_n
+        found = splits_of(tiles, backward.n_m, plan.multiprocessors)
         longest_first = sorted(range(len(found)), key=lambda i: found[i][1] - found[i][2])
         self.table = torch.tensor([[*found[i], i] for i in longest_first], dtype=torch.int32, device=plan.device)
         firsts = [i for i, (_, low, _) in enumerate(found) if low == 0]
         self._firsts = torch.tensor([*firsts, len(found)], dtype=torch.int32, device=plan.device)
         self._numbers = len(found) * 2 * block_n * plan.size
-        self._merge: Launch | None = None
-        self._plan, self._block_n, self._tiles = plan, block_n, tiles
+        rest = (
+            backward.dkv_strides,
+            *(tiles.start, -(-plan.seqlen_k // block_n), plan.num_kv_heads, plan.seqlen_k, plan.softmax_scale),
+            *(_MERGED_ROWS, block_n, plan.head_dim, plan.size, True),
+        )
+        grid = (len(tiles), block_n // _MERGED_ROWS, 1)
+        self._merge = Launch(merge_kernel, grid, plan.device, [None] * 4, rest, pdl=True)
 
     def room(self, like: torch.Tensor) -> torch.Tensor:
         """Return room for dK and dV of all splits, float32."""
@@ -85,19 +91,7 @@ class SplitTiles:
 
     def merge(self, partial_dkv: torch.Tensor, dk: torch.Tensor, dv: torch.Tensor) -> Step:
         """Return the launch for dK and dV of the tiles that were split."""
-        if self._merge is None:
-            self._merge = self._launch(dk, dv)
         return self._merge, (partial_dkv, self._firsts, dk, dv)
-
-    def _launch(self, dk: torch.Tensor, dv: torch.Tensor) -> Launch:
-        plan, block_n = self._plan, self._block_n
-        rest = (
-            (dk.stride()[:3], dv.stride()[:3]),
-            *(self._tiles.start, -(-plan.seqlen_k // block_n), plan.num_kv_heads, plan.seqlen_k, plan.softmax_scale),
-            *(_MERGED_ROWS, block_n, plan.head_dim, plan.size, True),
-        )
-        grid = (len(self._tiles), block_n // _MERGED_ROWS, 1)
-        return Launch(merge_kernel, grid, plan.device, [None] * 4, rest, pdl=True)
 
 
 class KeyTileLaunches:
@@ -126,7 +120,7 @@ class KeyTileLaunches:
         left_over = tuning.tiles_to_split(n_tiles, plan.seqlen_q, programs) if even else 0
         by_length = (heads, 1) if in_order else tuning.heads_by_length(heads, key_tiles, programs, *masks)
         arguments = (backward.shape, *extra, TileOrder(*by_length), backward.scales)
-        makers = (*makers, None, None)
+        self._taken, makers = len(makers), (*makers, None, None)
 
         def launch(grid: tuple[int, int, int], split_q: bool) -> Launch:
             more = {"linear_grid": left_over > 0, "split_q": split_q, "all_split": split_q and left_over == n_tiles}
@@ -140,11 +134,12 @@ class KeyTileLaunches:
         elif left_over < n_tiles:
             self._whole = launch((n_tiles - left_over, 1, 1), False)
         if left_over:
-            self._splits = SplitTiles(plan, block_n, range(n_tiles - left_over, n_tiles), backward.n_m, programs)
+            self._splits = SplitTiles(backward, range(n_tiles - left_over, n_tiles))
             self._split = launch((len(self._splits.table), 1, 1), True)
 
-    def steps(self, rooms: Rooms, *tensors: torch.Tensor, slopes: torch.Tensor | None = None) -> Iterator[Step]:
-        """Yield the launches for these tensors."""
+    def steps(self, rooms: Rooms, tensors: tuple[torch.Tensor, ...], slopes: torch.Tensor | None) -> Iterator[Step]:
+        """Yield the launches for these tensors, of which the kernel takes the first."""
+        tensors = tensors[: self._taken]
         if self._whole is not None:
             yield self._whole, (*tensors, tensors[-1], tensors[-1] if slopes is None else slopes)  # no splits: not read
         if self._splits is not None:
@@ -178,15 +173,11 @@ class GroupParts:
             *(_MERGED_ROWS, width, plan.head_dim, plan.size, True),
         )
         grid = (-(-plan.seqlen_k // _MERGED_ROWS), plan.batch * heads, 1)
-        self._sum = Launch(sum_parts_kernel, grid, plan.device, [None] * 4, rest, pdl=True)
+        self.sum = Launch(sum_parts_kernel, grid, plan.device, [None] * 4, rest, pdl=True)
 
     def room(self, like: torch.Tensor) -> torch.Tensor:
         """Return room for dK or dV of all parts, (batch, num_kv_heads x group_splits, seqlen_k, head_dim)."""
         return torch.empty(self._shape, dtype=like.dtype, device=like.device)[..., : self._head_dim]
-
-    def sum(self, *tensors: torch.Tensor) -> Step:
-        """Return the launch that adds up parts of dK and dV, in the order of the query heads, to dK and dV."""
-        return self._sum, tensors
 
 
 class BackwardLaunches(ABC):
@@ -216,7 +207,7 @@ class BackwardLaunches(ABC):
         )
         self.scales = Scales(plan.factor * LOG2_E, plan.softmax_scale)
         self.config = self.config_of(tiles)
-        self.dq_like, self.bare = dq, bare
+        self.dq_like, self.dkv_strides, self.bare = dq, (dk.stride()[:3], dv.stride()[:3]), bare
         self._recorded: Callable[..., None] | None = None
 
     def __call__(self, given: BackwardInputs) -> Gradients:
@@ -234,14 +225,14 @@ class BackwardLaunches(ABC):
         return gradients
 
     def all_steps(self, given: BackwardInputs, gradients: Gradients, rooms: Rooms) -> Iterator[Step]:
-        """Yield the launches of `steps`, and what adds up parts of groups of query heads."""
+        """Yield the launches of `steps`, and what adds up parts of groups of query heads, in the order of these."""
         if self._parts is None:
             yield from self.steps(given, gradients, rooms)
             return
         dq, dk, dv = gradients
         parts = rooms.note(self._parts.room(dk)), rooms.note(self._parts.room(dv))
         yield from self.steps(given, (dq, *parts), rooms)
-        yield self._parts.sum(*parts, dk, dv)
+        yield self._parts.sum, (*parts, dk, dv)
 
     @abstractmethod
     def steps(self, given: BackwardInputs, gradients: Gradients, rooms: Rooms) -> Iterator[Step]:
@@ -264,6 +255,19 @@ class AddingBackward(BackwardLaunches):
     def __init__(self, plan: GluonHopperPlan, tiles: configs.BackwardTiles, like: BackwardInputs) -> None:
         super().__init__(plan, tiles, like)
         self.prepare = self._preparation(like, plan.n_heads)
+        self._sums_shape = (self.zeros() // 256, 256)
+        self.sums = fragments_of(plan, _float32(self.bare, self._sums_shape))
+        self._main: KeyTileLaunches
+        self._finish: Launch
+
+    def steps(self, given: BackwardInputs, gradients: Gradients, rooms: Rooms) -> Iterator[Step]:
+        (q, k, v, out, lse, dout, slopes), (dq, dk, dv) = given, gradients
+        sums = rooms.note(_float32(q, self._sums_shape))
+        padded, delta = rooms.note(self.row_of(q)), rooms.note(self.row_of(q))
+        yield self.prepare, (out, dout, lse, padded, delta, sums)
+        tensors = (q, k, v, dout, sums, dk, dv, padded, delta, dq, sums, out, dout, delta)
+        yield from self._main.steps(rooms, tensors, slopes)
+        yield self._finish, (sums, dq)
 
     def _preparation(self, like: BackwardInputs, heads: int) -> Launch:
         """Return the launch for delta of the first so many heads, for zeros, and for lse of all heads."""
@@ -320,19 +324,9 @@ class SingleKernelBackward(AddingBackward):
 
     def __init__(self, plan: GluonHopperPlan, like: BackwardInputs) -> None:
         super().__init__(plan, tuning.backward_tiles("sums", plan.size), like)
-        self._fragments_shape = (self.zeros() // 256, 256)
-        fragment = fragments_of(plan, _float32(self.bare, self._fragments_shape))
-        makers = (self.q, self.k, self.v, self.dout, fragment, self.dk, self.dv, self.row, self.row)
+        makers = (self.q, self.k, self.v, self.dout, self.sums, self.dk, self.dv, self.row, self.row)
         self._main = KeyTileLaunches(self, backward_kernel, makers)
         self._finish = self._finishing(0, plan.n_heads, plan.n_heads)
-
-    def steps(self, given: BackwardInputs, gradients: Gradients, rooms: Rooms) -> Iterator[Step]:
-        (q, k, v, out, lse, dout, slopes), (dq, dk, dv) = given, gradients
-        fragments = rooms.note(_float32(q, self._fragments_shape))
-        padded, delta = rooms.note(self.row_of(q)), rooms.note(self.row_of(q))
-        yield self.prepare, (out, dout, lse, padded, delta, fragments)
-        yield from self._main.steps(rooms, q, k, v, dout, fragments, dk, dv, padded, delta, slopes=slopes)
-        yield self._finish, (fragments, dq)
 
 
 class TwoKernelBackward(BackwardLaunches):
@@ -413,10 +407,8 @@ class DqWarpgroupBackward(AddingBackward):
         )
         if next_delta:
             self.prepare = self._preparation(like, delay * plan.group_size)
-        self._ring_shape = (self.zeros() // 256, 256)
-        ring = fragments_of(plan, _float32(self.bare, self._ring_shape))
         fragment_of_dq = Descriptor(self.dq_like, [1, 1, 64, 64])
-        tiled = (self.q, self.k, self.v, self.dout, ring, self.dk, self.dv, self.row, self.row, fragment_of_dq)
+        tiled = (self.q, self.k, self.v, self.dout, self.sums, self.dk, self.dv, self.row, self.row, fragment_of_dq)
         strides = OutStrides(*like.out.stride()[:3], *like.dout.stride()[:3])
         extra = (RingSize(self._ring_slots, delay), strides)
         makers = (*tiled, None, None, None, None)
@@ -438,11 +430,3 @@ class DqWarpgroupBackward(AddingBackward):
     def zeros(self) -> int:
         """Return the size of all slots of the ring, and of a counter for each key head."""
         return super().zeros() + -(-self._kv_heads // 256) * 256
-
-    def steps(self, given: BackwardInputs, gradients: Gradients, rooms: Rooms) -> Iterator[Step]:
-        (q, k, v, out, lse, dout, _), (dq, dk, dv) = given, gradients
-        ring = rooms.note(_float32(q, self._ring_shape))
-        padded, delta = rooms.note(self.row_of(q)), rooms.note(self.row_of(q))
-        yield self.prepare, (out, dout, lse, padded, delta, ring)
-        yield from self._main.steps(rooms, q, k, v, dout, ring, dk, dv, padded, delta, dq, ring, out, dout, delta)
-        yield self._finish, (ring, dq)

@@ -1,7 +1,6 @@
 """What the kernels are compiled for: their constants, and the head_dims that they have."""
 
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ...features import Window, reach
@@ -107,20 +106,14 @@ class BackwardConfig:
 
 def forward_config(shape: "GluonHopperPlan | PackedShape", tiles: ForwardTiles, **own: Any) -> ForwardConfig:
     """Return what the forward kernel is compiled for; `own`: the fields that neither shape nor tiles decide."""
-    return _made(ForwardConfig, tiles, **_fields_of(shape), **own)
+    return ForwardConfig(**vars(tiles), **_fields_of(shape), **own)
 
 
 def backward_config(shape: "GluonHopperPlan | PackedShape", tiles: BackwardTiles, **own: Any) -> BackwardConfig:
     """Return what a backward kernel with these tiles is compiled for; `own` as in `forward_config`."""
+    sizes: dict[str, Any] = {"block_m": tiles.block_m, "block_n": tiles.block_n, "scores_in_turn": tiles.scores_in_turn}
     columns = product_columns(shape.head_dim, shape.size)
-    return _made(BackwardConfig, tiles, slots=SLOTS, columns=columns, **_fields_of(shape), **own)
-
-
-@cache
-def _made(kind: Any, tiles: ForwardTiles | BackwardTiles, **own: Any) -> Any:
-    """Return what a kernel is compiled for; new lengths seldom need another."""
-    of_tiles = {name: value for name, value in vars(tiles).items() if name in kind.__dataclass_fields__}
-    return kind(**of_tiles, **own)
+    return BackwardConfig(**sizes, slots=SLOTS, columns=columns, **_fields_of(shape), **own)
 
 
 def product_columns(head_dim: int, size: int) -> int:
