@@ -11,6 +11,7 @@ import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import chain, repeat
 from operator import index
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +23,7 @@ from .attention.gluon_hopper.configs import takes_head_dims
 from .features import Window, reach
 from .plans import Decided, Masks, Options, Prepare, Tensors, check_inputs, plan_key
 from .problem import CAPTURED, EAGER, FORWARD, TRAINING
-from .ruled import AtFirst, Attend, Bind, Ruled
+from .ruled import Attend, Bind, Ruled
 from .tables import Table, family
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -34,13 +35,13 @@ TRITON = importlib.util.find_spec("triton") is not None
 _ROUTES: Decided[Route | _DecodingRoute | Ruled | None] = Decided()
 _CAPTURED: Decided[Route | None] = Decided()  # of the operators of compiled programs, where a rule decides
 _PACKED: Decided[choice.Decision] = Decided()
-_PLANNED: Decided[set[tuple[torch.Size, torch.Size]]] = Decided()  # shapes that PyTorch computes, by all else
+_PLANNED: Decided[set[tuple[torch.Size, torch.Size]]] = Decided()  # shapes of PyTorch's calls, by all else
 _UNDECIDED: Any = object()
 
 IN_PLACE = "triton_paged"  # of level decode
 _PORTABLE = "triton_fa2"  # for what no table names
 _SDPA, _PYTORCH = "torch_sdpa_", "torch_sdpa_auto"
-_MANY_SHAPES = 8
+_MANY_SHAPES, _FIRST_CALLS = 8, 500
 # From how many keys on triton_decode computes up to 16 query tokens: where many key heads in all (batch x num_kv_heads)
 # are shared by query heads, and elsewhere. Columns: head_dims are multiples of them.
 _DECODE = family("sm_86")["decode routes"]
@@ -194,8 +195,7 @@ def built_in(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: *Optio
         return dict.fromkeys((FORWARD, TRAINING), (f"{_SDPA}{_variant(q, k, causal, window_size)}",))
     names = [name(way, q, k, softmax_scale, window_size, causal) for way in ("forward", "backward")]
     forward = "triton_decode" if decodes(q, k, v) else names[0]
-    left = left_to_pytorch(q, k, causal, window_size)
-    training = (f"{_SDPA}{_planned(q, k, options)}",) if left else tuple(dict.fromkeys(names))
+    training = (_PYTORCH,) if left_to_pytorch(q, k, causal, window_size) else tuple(dict.fromkeys(names))
     return {FORWARD: (forward,), TRAINING: training}
 
 
@@ -215,18 +215,6 @@ def left_to_pytorch(
         return False
     most = max([most_operations(call, q.device, index(q.shape[3])) for call in asked or (TRAINING,)])
     return (2 if causal else 4) * q.numel() * k.shape[2] <= most
-
-
-def _planned(q: torch.Tensor, k: torch.Tensor, options: Any, *, note: bool = False) -> str:
-    """Return which of PyTorch's backends trains: its own choice for few shapes that differ in batch and lengths alone.
-
-    That is cuDNN on an H200, which plans each new shape for 0.12 s. Where lengths change it is flash, `AtFirst`.
-    """
-    key, shapes = (q.dtype, q.device, q.shape[1], k.shape[1], q.shape[3], options), (q.shape, k.shape)
-    known = _PLANNED.get(key) or _PLANNED.remember(key, set())
-    if note and len(known) < _MANY_SHAPES:
-        known.add(shapes)
-    return "auto" if shapes in known or len(known) < _MANY_SHAPES else "flash"
 
 
 def most_operations(call: str, device: torch.device, head_dim: int) -> float:
@@ -250,14 +238,28 @@ def _decided(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -
     asked = {way: _named(each.implementation, q, k, v, options) for way, each in decided.items() if each.implementation}
     named = {way: bind for way, bind in asked.items() if bind}
     if TRAINING not in named and _ours(q, k, v, options[2]) and left_to_pytorch(q, k, *options[:2]):
-        named[TRAINING] = partial(_sdpa, options, "auto")
-        if _planned(q, k, options, note=plans.wants_gradients(q, k, v)) == "flash":
-            named[TRAINING] = partial(AtFirst, partial(_sdpa, options, "flash"), named[TRAINING])
+        named[TRAINING] = partial(_trained_by_pytorch, options)
     if TRAINING not in named and q.dim() == k.dim() == 4 and k.shape[2] == 1:
         named[TRAINING] = partial(_defined, options)
     if named:
         return Ruled(named, lambda *x: _by_tables(*x, *options), lambda *x: without_ours(*x, *options))
     return _by_tables(q, k, v, *options)
+
+
+def _trained_by_pytorch(options: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Attend:
+    """Return PyTorch's function, which chooses cuDNN on an H200: that plans a new shape for 0.12 s.
+
+    Where many shapes differ in batch and lengths alone, flash, which plans nothing, computes the first calls of another
+    one. All these together lose less.
+    """
+    shape, auto = (q.shape, k.shape), _sdpa(options, "auto", q, k, v)
+    planned = _PLANNED.setdefault((q.dtype, q.device, q.shape[1], k.shape[1], q.shape[3], options), set())
+    if len(planned) < _MANY_SHAPES:
+        planned.add(shape)
+    if shape in planned:
+        return auto
+    calls = chain(repeat(_sdpa(options, "flash", q, k, v), _FIRST_CALLS), repeat(auto))
+    return lambda *tensors: next(calls)(*tensors)
 
 
 def _defined(options: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Attend:

@@ -8,30 +8,13 @@ import torch
 
 from . import choice
 from .attention.torch_sdpa import is_pytorch
-from .plans import Tensors, wants_gradients
+from .plans import wants_gradients
 from .problem import FORWARD, TRAINING
 from .registry import UnsupportedCase
 
 Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 Bind = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Attend]  # returns what computes such tensors
 _UNMADE = object()
-_FIRST_CALLS = 500
-
-
-class AtFirst:
-    """Computes the first calls of a shape by what plans nothing, and later ones by what is faster once it has planned.
-
-    All first calls together lose less than the planning takes.
-    """
-
-    def __init__(self, first: Bind, later: Bind, *tensors: *Tensors) -> None:
-        self._first, self._later, self._left = first(*tensors), later(*tensors), _FIRST_CALLS
-
-    def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        if not self._left:
-            return self._later(q, k, v)
-        self._left -= 1
-        return self._first(q, k, v)
 
 
 class Ruled:

@@ -76,6 +76,15 @@ def test_calls_that_the_host_decides_are_left_to_pytorch(batch, causal, window, 
     assert not routes.left_to_pytorch(OnGpu(q.shape, torch.float32), q, causal, window, asked)
 
 
+def test_another_of_many_shapes_waits_for_no_plan_of_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "_sdpa", lambda options, variant, *tensors: lambda: variant)
+    monkeypatch.setattr(routes, "_FIRST_CALLS", 2)
+    shapes = [OnGpu((1, 2, length, 64), torch.bfloat16) for length in range(1, 10)]
+    bound = [routes._trained_by_pytorch(("options",), x, x, x) for x in (*shapes, shapes[0])]
+    assert [attend() for attend in bound] == ["auto"] * 8 + ["flash", "auto"]
+    assert [bound[8]() for _ in range(3)] == ["flash", "auto", "auto"]
+
+
 @pytest.mark.parametrize("shape, sequences, masks, ways", named(__file__, "packed sequences"))
 def test_packed_sequences_go_to_the_hopper_kernels_where_these_are_faster(shape, sequences, masks, ways) -> None:
     expected = {way: "gluon_hopper" if ways in ("both", way) else "triton_fa2" for way in DIRECTIONS.values()}

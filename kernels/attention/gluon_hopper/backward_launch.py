@@ -75,23 +75,15 @@ class SplitTiles:
         longest_first = sorted(range(len(found)), key=lambda i: found[i][1] - found[i][2])
         self.table = torch.tensor([[*found[i], i] for i in longest_first], dtype=torch.int32, device=plan.device)
         firsts = [i for i, (_, low, _) in enumerate(found) if low == 0]
-        self._firsts = torch.tensor([*firsts, len(found)], dtype=torch.int32, device=plan.device)
-        self._numbers = len(found) * 2 * block_n * plan.size
+        self.firsts = torch.tensor([*firsts, len(found)], dtype=torch.int32, device=plan.device)
+        self.numbers = len(found) * 2 * block_n * plan.size
         rest = (
             backward.dkv_strides,
             *(tiles.start, -(-plan.seqlen_k // block_n), plan.num_kv_heads, plan.seqlen_k, plan.softmax_scale),
             *(_MERGED_ROWS, block_n, plan.head_dim, plan.size, True),
         )
         grid = (len(tiles), block_n // _MERGED_ROWS, 1)
-        self._merge = Launch(merge_kernel, grid, plan.device, [None] * 4, rest, pdl=True)
-
-    def room(self, like: torch.Tensor) -> torch.Tensor:
-        """Return room for dK and dV of all splits, float32."""
-        return _float32(like, self._numbers)
-
-    def merge(self, partial_dkv: torch.Tensor, dk: torch.Tensor, dv: torch.Tensor) -> Step:
-        """Return the launch for dK and dV of the tiles that were split."""
-        return self._merge, (partial_dkv, self._firsts, dk, dv)
+        self.merge = Launch(merge_kernel, grid, plan.device, [None] * 4, rest, pdl=True)
 
 
 class KeyTileLaunches:
@@ -143,9 +135,9 @@ class KeyTileLaunches:
         if self._whole is not None:
             yield self._whole, (*tensors, tensors[-1], tensors[-1] if slopes is None else slopes)  # no splits: not read
         if self._splits is not None:
-            partial_dkv = rooms.note(self._splits.room(tensors[-1]))
+            partial_dkv = rooms.note(_float32(tensors[-1], self._splits.numbers))
             yield self._split, (*tensors, self._splits.table, partial_dkv)
-            yield self._splits.merge(partial_dkv, tensors[_DK], tensors[_DV])
+            yield self._splits.merge, (partial_dkv, self._splits.firsts, tensors[_DK], tensors[_DV])
 
 
 class BackwardInputs(NamedTuple):
@@ -207,7 +199,8 @@ class BackwardLaunches(ABC):
         )
         self.scales = Scales(plan.factor * LOG2_E, plan.softmax_scale)
         self.config = self.config_of(tiles)
-        self.dq_like, self.dkv_strides, self.bare = dq, (dk.stride()[:3], dv.stride()[:3]), bare
+        self.dq_strides, self.dkv_strides = dq.stride()[:3], (dk.stride()[:3], dv.stride()[:3])
+        self.bare = bare
         self._recorded: Callable[..., None] | None = None
 
     def __call__(self, given: BackwardInputs) -> Gradients:
@@ -285,7 +278,7 @@ class AddingBackward(BackwardLaunches):
         """Return the launch that converts dQ of so many heads from `first_head` on; `ring_heads` have fragments."""
         plan, tiles = self.plan, self.tiles
         rest = (
-            *(*self.dq_like.stride()[:3], plan.num_heads, plan.seqlen_q, self.n_m, plan.softmax_scale, first_head, ring_heads),
+            *(*self.dq_strides, plan.num_heads, plan.seqlen_q, self.n_m, plan.softmax_scale, first_head, ring_heads),
             *(tiles.block_m, tiles.fragments, plan.head_dim, True),
         )
         grid = (heads * self.n_m * tiles.fragments, 1, 1)
@@ -407,7 +400,7 @@ class DqWarpgroupBackward(AddingBackward):
         )
         if next_delta:
             self.prepare = self._preparation(like, delay * plan.group_size)
-        fragment_of_dq = Descriptor(self.dq_like, [1, 1, 64, 64])
+        fragment_of_dq = Descriptor(plan.gradients_like(*like[:3])[0], [1, 1, 64, 64])
         tiled = (self.q, self.k, self.v, self.dout, self.sums, self.dk, self.dv, self.row, self.row, fragment_of_dq)
         strides = OutStrides(*like.out.stride()[:3], *like.dout.stride()[:3])
         extra = (RingSize(self._ring_slots, delay), strides)

@@ -77,7 +77,11 @@ class GluonHopperPlan:
         self._with_more: dict[bool, Forward] = {}
         self._backwards: dict[tuple[Any, ...], _Backward] = {}
         self._ahead: Future[None] | None = None
-        self._as_like = not self.head_dim % 8 and not self.head_dim_v % 8 and all(map(_is_dense, (q, k, v)))
+        self._as_like = (
+            not self.head_dim % 8
+            and not self.head_dim_v % 8
+            and all(x.is_contiguous() or torch.empty_like(x, device="meta").stride() == x.stride() for x in (q, k, v))
+        )
         # Allocates the same shape and order of dimensions.
         self._new: plans.Prepare = torch.empty_like if self._as_like else empty_addressable
         self.new_gradients = GradientRoom(q, k, v, self._new)
@@ -186,7 +190,7 @@ class GluonHopperPlan:
         return tuning.has_dq_warpgroup(self.size, *shape, self.causal, self.window_size > 0, self.multiprocessors)
 
     def gradients_like(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> plans.Tensors:
-        """Return tensors with the shapes and strides of dq, dk and dv: q, k and v themselves, or some without memory."""
+        """Return q, k and v if dq, dk and dv have the same strides, else tensors without memory that have them."""
         return (q, k, v) if self._as_like else self.new_gradients(*map(_without_memory, (q, k, v)))
 
     def out_like(self, q: torch.Tensor) -> torch.Tensor:
@@ -201,10 +205,6 @@ class GluonHopperPlan:
 def _without_memory(x: torch.Tensor) -> torch.Tensor:
     """Return a tensor like x without memory; empty_like would import sympy for it, which takes 2 s."""
     return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
-
-
-def _is_dense(x: torch.Tensor) -> bool:
-    return x.is_contiguous() or torch.empty_like(x, device="meta").stride() == x.stride()
 
 
 _COMBINED_ROWS = 16  # rows of a program of combine_kernel
