@@ -243,34 +243,40 @@ class BackwardLaunches(ABC):
 
 
 class AddingBackward(BackwardLaunches):
-    """Common parts of backwards that add up dQ in memory: a kernel in front computes delta and clears dQ's sums."""
+    """Common parts of backwards that add up dQ in memory: a kernel in front computes delta and clears dQ's sums.
 
-    def __init__(self, plan: GluonHopperPlan, tiles: configs.BackwardTiles, like: BackwardInputs) -> None:
-        super().__init__(plan, tiles, like)
-        self.prepare = self._preparation(like, plan.n_heads)
-        self._sums_shape = (self.zeros() // 256, 256)
-        self.sums = fragments_of(plan, _float32(self.bare, self._sums_shape))
-        self._main: KeyTileLaunches
-        self._finish: Launch
+    There is room for fragments of dQ of `slots` key heads, then for `counters`. These are zero when a kernel begins to
+    add to fragments, of which only head_dim's own columns are.
+    """
+
+    _prepare: Launch
+    _main: KeyTileLaunches
+    _finish: Launch
+
+    def __init__(self, plan: GluonHopperPlan, like: BackwardInputs, slots: int, counters: int = 0) -> None:
+        super().__init__(plan, tuning.backward_tiles("sums", plan.size), like)
+        self._sums = slots * plan.group_size * self.n_m * self.tiles.fragments * FRAGMENT
+        self.zeros = self._sums + -(-counters // 256) * 256
+        self.sums = fragments_of(plan, _float32(self.bare, self.zeros // 256, 256))
 
     def steps(self, given: BackwardInputs, gradients: Gradients, rooms: Rooms) -> Iterator[Step]:
         (q, k, v, out, lse, dout, slopes), (dq, dk, dv) = given, gradients
-        sums = rooms.note(_float32(q, self._sums_shape))
+        sums = rooms.note(_float32(q, self.zeros // 256, 256))
         padded, delta = rooms.note(self.row_of(q)), rooms.note(self.row_of(q))
-        yield self.prepare, (out, dout, lse, padded, delta, sums)
+        yield self._prepare, (out, dout, lse, padded, delta, sums)
         tensors = (q, k, v, dout, sums, dk, dv, padded, delta, dq, sums, out, dout, delta)
         yield from self._main.steps(rooms, tensors, slopes)
         yield self._finish, (sums, dq)
 
     def _preparation(self, like: BackwardInputs, heads: int) -> Launch:
         """Return the launch for delta of the first so many heads, for zeros, and for lse of all heads."""
-        plan, rows, zeros = self.plan, configs.PREPARED_ROWS, self.zeros()
+        plan, rows = self.plan, configs.PREPARED_ROWS
         programs = heads * (self.padded_q // rows)
         rest = (
             (like.out.stride()[:3], like.dout.stride()[:3]),
             *(plan.num_heads, plan.seqlen_q, self.padded_q, self.n_rows),
-            (self.n_fragments() * FRAGMENT, zeros),
-            *(rows, plan.head_dim, plan.size, 1 << (-(-zeros // programs) - 1).bit_length(), True),
+            (self._sums, self.zeros),
+            *(rows, plan.head_dim, plan.size, 1 << (-(-self.zeros // programs) - 1).bit_length(), True),
         )
         return Launch(prepare_kernel, (programs, 1, 1), plan.device, [None] * 6, rest)
 
@@ -283,17 +289,6 @@ class AddingBackward(BackwardLaunches):
         )
         grid = (heads * self.n_m * tiles.fragments, 1, 1)
         return Launch(finish_kernel, grid, plan.device, (None, None), rest, pdl=True)
-
-    def n_fragments(self) -> int:
-        """Return how many fragments of dQ there is room for."""
-        return self.plan.n_heads * self.n_m * self.tiles.fragments
-
-    def zeros(self) -> int:
-        """Return how many numbers must be zero when a kernel begins to add to fragments, which are the first of them.
-
-        Of a fragment only those of head_dim's own columns are.
-        """
-        return self.n_fragments() * FRAGMENT
 
 
 def _float32(like: torch.Tensor, *shape: Any) -> torch.Tensor:
@@ -316,7 +311,8 @@ class SingleKernelBackward(AddingBackward):
     """Launches for delta, for all gradients, and for dQ from float32 fragments to its own dtype."""
 
     def __init__(self, plan: GluonHopperPlan, like: BackwardInputs) -> None:
-        super().__init__(plan, tuning.backward_tiles("sums", plan.size), like)
+        super().__init__(plan, like, plan.batch * plan.num_kv_heads)
+        self._prepare = self._preparation(like, plan.n_heads)
         makers = (self.q, self.k, self.v, self.dout, self.sums, self.dk, self.dv, self.row, self.row)
         self._main = KeyTileLaunches(self, backward_kernel, makers)
         self._finish = self._finishing(0, plan.n_heads, plan.n_heads)
@@ -386,24 +382,21 @@ class DqWarpgroupBackward(AddingBackward):
 
     def __init__(self, plan: GluonHopperPlan, like: BackwardInputs) -> None:
         tiles = tuning.backward_tiles("sums", plan.size)
-        self._kv_heads = plan.batch * plan.num_kv_heads
+        kv_heads = plan.batch * plan.num_kv_heads
         masks, in_order = (plan.causal, plan.window_size > 0), plan.size == 64
         key_tiles = -(-plan.seqlen_k // tiles.block_n)
-        delay = tuning.dq_delay(self._kv_heads, key_tiles, plan.multiprocessors, *masks, in_order)
+        delay = tuning.dq_delay(kv_heads, key_tiles, plan.multiprocessors, *masks, in_order)
         fragments = plan.group_size * -(-plan.seqlen_q // tiles.block_m) * tiles.fragments
-        if not tuning.fits_in_ring(min(self._kv_heads, 2 * delay) * fragments):
-            delay = self._kv_heads  # everything stays where it is until finish_kernel
-        self._ring_slots = min(self._kv_heads, 2 * delay)
-        super().__init__(plan, tiles, like)
-        next_delta = delay < self._kv_heads and tuning.computes_next_delta(
-            plan.size, plan.seqlen_q, plan.seqlen_k, *masks
-        )
-        if next_delta:
-            self.prepare = self._preparation(like, delay * plan.group_size)
+        if not tuning.fits_in_ring(min(kv_heads, 2 * delay) * fragments):
+            delay = kv_heads  # everything stays where it is until finish_kernel
+        slots = min(kv_heads, 2 * delay)
+        super().__init__(plan, like, slots, counters=kv_heads)
+        next_delta = delay < kv_heads and tuning.computes_next_delta(plan.size, plan.seqlen_q, plan.seqlen_k, *masks)
+        self._prepare = self._preparation(like, delay * plan.group_size if next_delta else plan.n_heads)
         fragment_of_dq = Descriptor(plan.gradients_like(*like[:3])[0], [1, 1, 64, 64])
         tiled = (self.q, self.k, self.v, self.dout, self.sums, self.dk, self.dv, self.row, self.row, fragment_of_dq)
         strides = OutStrides(*like.out.stride()[:3], *like.dout.stride()[:3])
-        extra = (RingSize(self._ring_slots, delay), strides)
+        extra = (RingSize(slots, delay), strides)
         makers = (*tiled, None, None, None, None)
         self._main = KeyTileLaunches(
             self,
@@ -414,12 +407,5 @@ class DqWarpgroupBackward(AddingBackward):
             next_delta=next_delta,
             unpadded_head_dim=plan.head_dim,
         )
-        heads = (max(0, self._kv_heads - delay), min(self._kv_heads, delay), self._ring_slots)
+        heads = (max(0, kv_heads - delay), min(kv_heads, delay), slots)
         self._finish = self._finishing(*(n * plan.group_size for n in heads))
-
-    def n_fragments(self) -> int:
-        return self._ring_slots * self.plan.group_size * self.n_m * self.tiles.fragments
-
-    def zeros(self) -> int:
-        """Return the size of all slots of the ring, and of a counter for each key head."""
-        return super().zeros() + -(-self._kv_heads // 256) * 256

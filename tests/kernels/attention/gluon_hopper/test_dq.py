@@ -88,7 +88,7 @@ def test_where_the_ring_is_too_large_every_key_head_has_a_slot_and_is_converted_
     monkeypatch.setattr(backward_launch, "Launch", note)
     q = torch.zeros(3, 4, 384, 64, dtype=torch.bfloat16)  # 12 key heads of 3 key tiles and 6 fragments
     backward = DqWarpgroupBackward(GluonHopperPlan(q, q, q, False, 0, 1.0), BackwardInputs(*[q] * 6))
-    assert backward.zeros() == slots * 6 * 4096 + 256
+    assert backward.zeros == slots * 6 * 4096 + 256
     heads = 4 if slots == 8 else 12  # converted at the end; those that the kernel before computes delta of
     assert made["finish_kernel"] == (heads * 6, 1, 1)
     assert made["prepare_kernel"] == (heads * (384 // configs.PREPARED_ROWS), 1, 1)
