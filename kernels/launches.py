@@ -43,7 +43,7 @@ class PreparedLaunch:
     def __init__(
         self, made: Any, grid: tuple[int, int, int], scalars: Iterable[Any], constants: dict[str, Any]
     ) -> None:
-        self._run, self._first = launcher(made)
+        self._run, self._first = launcher(made)[:2]
         self._grid, self._rest = grid, (*scalars, *constants.values())
 
     def at(self, stream: int, addresses: tuple[Any, ...]) -> None:

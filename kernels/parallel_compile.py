@@ -51,16 +51,21 @@ def ahead(warm_ups: Callable[[], Sequence[WarmUp]]) -> Future[None]:
     return _THREADS.submit(lambda: _in_threads(warm_ups()))
 
 
-def launcher(made: Any) -> tuple[Callable[..., None], tuple[Any, ...]]:
+def launcher(made: Any) -> tuple[Callable[..., None], tuple[Any, ...], list[Any] | None]:
     """Return what launches a compiled kernel, and its arguments between the stream and the kernel's own.
 
     Called with the grid, the stream, those arguments, then addresses and numbers. On Triton 3.6 it is the C function
-    below `CudaLauncher.__call__`, whose Python takes longer than the launch's arguments take to convert.
+    below `CudaLauncher.__call__`, whose Python takes longer than the launch's arguments take to convert. It takes
+    encoded tensor descriptors, whose metadata come last; None elsewhere.
     """
     run, rest = made.run, (made.packed_metadata, *_NO_HOOKS)
-    if not in_c(run) or hasattr(run.launch, "__code__"):  # a Python function encodes tensor descriptors
-        return run, (made.function, *rest)
-    return run.launch, (made.function, run.launch_cooperative_grid, run.launch_pdl, None, None, *rest)
+    if not in_c(run):
+        return run, (made.function, *rest), None
+    launch, first = run.launch, (made.function, run.launch_cooperative_grid, run.launch_pdl, None, None, *rest)
+    if not hasattr(launch, "__closure__"):
+        return launch, first, []
+    cells = dict(zip(launch.__code__.co_freevars, (cell.cell_contents for cell in launch.__closure__), strict=True))
+    return cells["launcher"], first, cells["tensordesc_meta"]
 
 
 def in_c(run: Any) -> bool:

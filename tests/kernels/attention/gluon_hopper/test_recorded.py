@@ -8,7 +8,7 @@ import torch
 
 pytest.importorskip("triton.experimental.gluon", exc_type=ImportError)
 
-from kernels import launches
+from kernels import launches, parallel_compile
 from kernels.attention.gluon_hopper import backward_launch, launch, plan, tuning
 from kernels.attention.gluon_hopper.plan import GluonHopperPlan
 
@@ -30,7 +30,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     found: list[tuple[Any, ...]] = []
     made = SimpleNamespace(run=Launcher(found), packed_metadata=(4, 1, 0), function=1)
     monkeypatch.setattr(launch, "_COMPILED", {})
-    monkeypatch.setattr(launch, "in_c", lambda run: True)
+    monkeypatch.setattr(parallel_compile, "in_c", lambda run: True)
     monkeypatch.setattr(launch, "compiled", lambda warm_up: made)
     monkeypatch.setattr(launch, "compile_side_by_side", lambda *_: None)
     monkeypatch.setattr(launch, "_encode", lambda descriptor, meta: [descriptor.base.data_ptr()])
