@@ -31,6 +31,7 @@ if torch.cuda.is_initialized():
 
 def compiled(warm_up: WarmUp) -> Any:
     """Return the compiled kernel, also if the caller is in an AsyncCompileMode."""
+    _join_driver()
     with _COMPILING:
         return Context().run(warm_up)  # a context in which no mode is active
 
@@ -82,9 +83,13 @@ def places_in_room(rooms: Sequence[torch.Tensor]) -> tuple[list[int], int]:
     return offsets, room_bytes
 
 
-def _in_threads(warm_ups: Sequence[WarmUp], meanwhile: Callable[[], None] | None = None) -> None:
+def _join_driver() -> None:
     if _DRIVER.ident:
         _DRIVER.join()
+
+
+def _in_threads(warm_ups: Sequence[WarmUp], meanwhile: Callable[[], None] | None = None) -> None:
+    _join_driver()
     with ThreadPoolExecutor(2 * len(warm_ups) or 1) as executor:
         Context().run(_compile, warm_ups, _WithLaunchers(executor), meanwhile)
 

@@ -14,7 +14,7 @@ from results.files import columns
 from results.files.journal import published_folders
 from results.records import Case, measurement_from_json
 from results.reports.headline import PICKS
-from tests.cases import named
+from tests.cases import cases, named
 from tests.kernels.tools import picks
 
 OURS = {"triton_fa2", "gluon_hopper"}
@@ -59,10 +59,7 @@ def test_other_chips_take_the_portable_kernels(monkeypatch: pytest.MonkeyPatch) 
     assert routes.name("forward", q, q, None) == "triton_fa2"
 
 
-@pytest.mark.parametrize(
-    ("seqlen", "head_dim", "head_dim_v", "taken"),
-    [(4096, 192, 128, True), (2048, 192, 128, False), (4096, 192, 64, False), (4096, 128, 128, False)],
-)
+@pytest.mark.parametrize("seqlen, head_dim, head_dim_v, taken", cases(__file__, "wide keys"))
 def test_much_work_of_wide_keys_goes_to_the_hopper_kernels(seqlen, head_dim, head_dim_v, taken) -> None:
     q, v = (OnGpu((1, 16, seqlen, width), torch.bfloat16) for width in (head_dim, head_dim_v))
     assert routes.takes_wide_keys(q, q, v, None) == taken

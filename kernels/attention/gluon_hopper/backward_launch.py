@@ -135,7 +135,7 @@ class KeyTileLaunches:
         if self._whole is not None:
             yield self._whole, (*tensors, tensors[-1], tensors[-1] if slopes is None else slopes)  # no splits: not read
         if self._splits is not None:
-            partial_dkv = rooms.note(_float32(tensors[-1], self._splits.numbers))
+            partial_dkv = rooms.float32(tensors[-1], self._splits.numbers)
             yield self._split, (*tensors, self._splits.table, partial_dkv)
             yield self._splits.merge, (partial_dkv, self._splits.firsts, tensors[_DK], tensors[_DV])
 
@@ -158,7 +158,7 @@ class GroupParts:
     def __init__(self, plan: GluonHopperPlan, dk: torch.Tensor, dv: torch.Tensor) -> None:
         width = -(-plan.head_dim // 8) * 8
         self._shape = (plan.batch, plan.num_kv_heads, plan.seqlen_k, width)
-        self._head_dim = plan.head_dim
+        self._dtype, self._head_dim = dk.dtype, plan.head_dim
         heads = plan.num_kv_heads // plan.group_splits
         rest = (
             *(dk.stride()[:3], dv.stride()[:3], plan.seqlen_k, heads, plan.group_splits),
@@ -167,9 +167,9 @@ class GroupParts:
         grid = (-(-plan.seqlen_k // _MERGED_ROWS), plan.batch * heads, 1)
         self.sum = Launch(sum_parts_kernel, grid, plan.device, [None] * 4, rest, pdl=True)
 
-    def room(self, like: torch.Tensor) -> torch.Tensor:
+    def room(self, device: torch.device | str) -> torch.Tensor:
         """Return room for dK or dV of all parts, (batch, num_kv_heads x group_splits, seqlen_k, head_dim)."""
-        return torch.empty(self._shape, dtype=like.dtype, device=like.device)[..., : self._head_dim]
+        return torch.empty(self._shape, dtype=self._dtype, device=device)[..., : self._head_dim]
 
 
 class BackwardLaunches(ABC):
@@ -183,24 +183,22 @@ class BackwardLaunches(ABC):
         block_q, block_k = ([1, 1, n, plan.size // plan.pieces] for n in (self.tiles.block_m, self.tiles.block_n))
         block_do, block_v = ([1, 1, n, plan.size_v] for n in (self.tiles.block_m, self.tiles.block_n))
         dq, dk, dv = plan.gradients_like(q, k, v)
-        bare = torch.empty(0, dtype=q.dtype, device="meta")  # what is made like it has no memory
         self.q, self.dout = Descriptor(q, block_q), Descriptor(like.dout, block_do)
         self.dq = self.q if dq is q else Descriptor(dq, block_q)
         self.k, self.v = Descriptor(k, block_k), Descriptor(v, block_v)
         self._parts = None if plan.group_splits == 1 else GroupParts(plan, dk, dv)
         if self._parts is not None:
-            dk = dv = self._parts.room(bare)
+            dk = dv = self._parts.room("meta")
         self.dk = self.k if dk is k else Descriptor(dk, block_k)
         self.dv = self.v if dv is v else Descriptor(dv, block_v)
-        self.n_rows = plan.n_heads * self.padded_q
-        self.row = Descriptor(self.row_of(bare), [self.tiles.block_m])
+        self.n_rows = plan.n_heads * self.padded_q  # of lse or delta, padded to whole tiles
+        self.row = Descriptor(torch.empty(self.n_rows, dtype=torch.float32, device="meta"), [self.tiles.block_m])
         self.shape = BackwardShape(
             *(plan.num_heads, plan.group_size, plan.seqlen_q, plan.seqlen_k), *(self.padded_q, self.n_m, plan.window)
         )
         self.scales = Scales(plan.factor * LOG2_E, plan.softmax_scale)
         self.config = self.config_of(tiles)
         self.dq_strides, self.dkv_strides = dq.stride()[:3], (dk.stride()[:3], dv.stride()[:3])
-        self.bare = bare
         self._recorded: Callable[..., None] | None = None
 
     def __call__(self, given: BackwardInputs) -> Gradients:
@@ -223,7 +221,7 @@ class BackwardLaunches(ABC):
             yield from self.steps(given, gradients, rooms)
             return
         dq, dk, dv = gradients
-        parts = rooms.note(self._parts.room(dk)), rooms.note(self._parts.room(dv))
+        parts = [rooms.note(self._parts.room(given.q.device)) for _ in range(2)]
         yield from self.steps(given, (dq, *parts), rooms)
         yield self._parts.sum, (*parts, dk, dv)
 
@@ -236,10 +234,6 @@ class BackwardLaunches(ABC):
         plan = self.plan
         masked = plan.masked(tiles.block_n)
         return configs.backward_config(plan, tiles, masked=masked, group_splits=plan.group_splits, **plan.of_scores)
-
-    def row_of(self, like: torch.Tensor, more: int = 0) -> torch.Tensor:
-        """Return room for lse or delta, padded to whole tiles, and for more numbers behind."""
-        return _float32(like, self.n_rows + more)
 
 
 class AddingBackward(BackwardLaunches):
@@ -255,14 +249,14 @@ class AddingBackward(BackwardLaunches):
 
     def __init__(self, plan: GluonHopperPlan, like: BackwardInputs, slots: int, counters: int = 0) -> None:
         super().__init__(plan, tuning.backward_tiles("sums", plan.size), like)
-        self._sums = slots * plan.group_size * self.n_m * self.tiles.fragments * FRAGMENT
-        self.zeros = self._sums + -(-counters // 256) * 256
-        self.sums = fragments_of(plan, _float32(self.bare, self.zeros // 256, 256))
+        self._numbers = slots * plan.group_size * self.n_m * self.tiles.fragments * FRAGMENT
+        self.zeros = self._numbers + -(-counters // 256) * 256
+        self.sums = fragments_of(plan, self.zeros)
 
     def steps(self, given: BackwardInputs, gradients: Gradients, rooms: Rooms) -> Iterator[Step]:
         (q, k, v, out, lse, dout, slopes), (dq, dk, dv) = given, gradients
-        sums = rooms.note(_float32(q, self.zeros // 256, 256))
-        padded, delta = rooms.note(self.row_of(q)), rooms.note(self.row_of(q))
+        sums = rooms.float32(q, self.zeros // 256, 256)
+        padded, delta = rooms.float32(q, self.n_rows), rooms.float32(q, self.n_rows)
         yield self._prepare, (out, dout, lse, padded, delta, sums)
         tensors = (q, k, v, dout, sums, dk, dv, padded, delta, dq, sums, out, dout, delta)
         yield from self._main.steps(rooms, tensors, slopes)
@@ -275,7 +269,7 @@ class AddingBackward(BackwardLaunches):
         rest = (
             (like.out.stride()[:3], like.dout.stride()[:3]),
             *(plan.num_heads, plan.seqlen_q, self.padded_q, self.n_rows),
-            (self._sums, self.zeros),
+            (self._numbers, self.zeros),
             *(rows, plan.head_dim, plan.size, 1 << (-(-self.zeros // programs) - 1).bit_length(), True),
         )
         return Launch(prepare_kernel, (programs, 1, 1), plan.device, [None] * 6, rest)
@@ -291,20 +285,16 @@ class AddingBackward(BackwardLaunches):
         return Launch(finish_kernel, grid, plan.device, (None, None), rest, pdl=True)
 
 
-def _float32(like: torch.Tensor, *shape: Any) -> torch.Tensor:
-    """Return room on a tensor's device; new_empty is Python for one without memory."""
-    return torch.empty(*shape, dtype=torch.float32, device=like.device)
-
-
-def fragments_of(plan: GluonHopperPlan | PackedShape, room: torch.Tensor) -> Descriptor:
-    """Describe float32 room for fragments of dQ to TMA, as (place, row of 256 numbers, number).
+def fragments_of(plan: GluonHopperPlan | PackedShape, numbers: int) -> Descriptor:
+    """Describe room for so many numbers of fragments of dQ to TMA, as (place, row of 256 numbers, number).
 
     A place is a fragment at head_dim 64, and two side by side at 128. A fragment's numbers come in order of its
     columns, by eights. Those of columns that head_dim does not have are out of bounds: they are neither added nor read.
     """
     rows = plan.size // FRAGMENT_COLUMNS * FRAGMENT // 256
     own = -(-plan.head_dim // 8) * (8 * FRAGMENT_ROWS // 256)
-    return Descriptor(room.as_strided((room.numel() // (rows * 256), own, 256), (rows * 256, 256, 1)), [1, 16, 256])
+    shape, strides = (numbers // (rows * 256), own, 256), (rows * 256, 256, 1)
+    return Descriptor(torch.empty_strided(shape, strides, dtype=torch.float32, device="meta"), [1, 16, 256])
 
 
 class SingleKernelBackward(AddingBackward):
@@ -366,7 +356,7 @@ class TwoKernelBackward(BackwardLaunches):
 
     def steps(self, given: BackwardInputs, gradients: Gradients, rooms: Rooms) -> Iterator[Step]:
         (q, k, v, out, lse, dout, _), (dq, dk, dv) = given, gradients
-        padded, delta = rooms.note(self.row_of(q)), rooms.note(self.row_of(q, more=self._counters))
+        padded, delta = rooms.float32(q, self.n_rows), rooms.float32(q, self.n_rows + self._counters)
         yield self._zero, (delta,)
         yield self._queries, (q, k, v, dout, dq, out, lse, padded, delta)
         yield self._keys, (q, k, v, dout, dk, dv, padded, delta, delta)

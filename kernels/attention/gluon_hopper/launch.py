@@ -119,8 +119,7 @@ class Launch:
 
     def _form(self, tensors: tuple[torch.Tensor, ...]) -> tuple[Any, ...]:
         """Return what decides the code, as finely as Triton looks at it or more so."""
-        makers = zip(self._makers, tensors, strict=True)
-        tiles = [make.tile if make else (x.dtype, x.data_ptr() % 16) for make, x in makers]
+        tiles = [make.tile if make else kind(x) for make, x in zip(self._makers, tensors, strict=True)]
         rest = zip(self._rest, _readings(self._kernel, len(tiles)), strict=False)  # constants may be left out
         kinds = [kind(x, *free) if free else x for x, free in rest]
         return self._kernel, self._device, *self._options.items(), *tiles, *kinds

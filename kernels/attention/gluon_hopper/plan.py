@@ -237,9 +237,8 @@ class Forward:
         out = plan.out_like(q) if out is None else out
         stored: list[Descriptor | None] = [None, None]
         if not tiles.store_from_registers:
-            stored = [Descriptor(out, rows)] * 2
-            if self._partial_shape:
-                stored[1] = Descriptor(torch.empty(self._partial_shape, dtype=q.dtype, device="meta"), rows)
+            kept = torch.empty(self._partial_shape, dtype=q.dtype, device="meta") if self._partial_shape else out
+            stored = [Descriptor(x, rows) for x in (out, kept)]
         makers = (*map(Descriptor, (q, k, v), (rows, keys, values)), stored[0], None, stored[1], *(None,) * 5)
         strides = tuple(stride // 8 for stride in out.stride()[:3])
         rest: tuple[Any, ...] = (schedule.entries, _shape(plan, tiling, schedule), plan.factor * LOG2_E, strides)
@@ -291,7 +290,7 @@ class Forward:
         if self._partial_shape is None:
             return [(self._launch, (q, k, v, out, lse, out, lse, lse, *more))]
         partial_out = rooms.note(q.new_empty(self._partial_shape))
-        partial_lse = rooms.note(q.new_empty(self._partial_shape[2], dtype=torch.float32))
+        partial_lse = rooms.float32(q, self._partial_shape[2])
         computed = (self._launch, (q, k, v, out, lse, partial_out, partial_lse, lse, *more))
         return [computed, (self._combine, (partial_out, partial_lse, out, lse, more[0]))]
 

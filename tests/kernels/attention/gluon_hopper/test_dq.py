@@ -107,7 +107,7 @@ def test_a_key_head_is_converted_only_after_nearly_all_programs_that_may_still_r
 def test_tma_is_told_of_head_dims_own_columns_alone(size: int, head_dim: int, places: int, own: int) -> None:
     counters = 256
     room = torch.arange(6 * 4096 + counters, dtype=torch.float32)
-    described = backward_launch.fragments_of(SimpleNamespace(size=size, head_dim=head_dim), room)(room)
+    described = backward_launch.fragments_of(SimpleNamespace(size=size, head_dim=head_dim), room.numel())(room)
     assert (described.shape, described.block_shape) == ([places, own, 256], [1, 16, 256])
     assert described.strides == [6 * 4096 // places, 256, 1]
     columns = torch.arange(6 * 4096).view(places, -1, 64)[:, : -(-head_dim // 8) * 8]  # (place, column, row), nearly

@@ -61,7 +61,7 @@ def test_a_later_call_launches_what_the_first_did_for_its_own_tensors(
     for module in (plan, backward_launch):
         run = lambda steps, *_: (first.extend(steps), launch.run_in_order(steps))  # noqa: E731
         monkeypatch.setattr(module, "run_in_order", run)
-    monkeypatch.setattr(launches.Rooms, "note", lambda self, x: (self.tensors.append(x), noted.append(x), x)[2])
+    monkeypatch.setattr(launches.Rooms, "note", lambda self, x: (self.append(x), noted.append(x), x)[2])
 
     def call(made: GluonHopperPlan | None = None) -> tuple[GluonHopperPlan, dict[str, torch.Tensor]]:
         q, dout = (torch.zeros(1, heads, 300, head_dim, dtype=torch.bfloat16) for _ in range(2))
