@@ -11,7 +11,6 @@ import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from itertools import chain, repeat
 from operator import index
 from types import SimpleNamespace
 from typing import Any
@@ -35,13 +34,11 @@ TRITON = importlib.util.find_spec("triton") is not None
 _ROUTES: Decided[Route | _DecodingRoute | Ruled | None] = Decided()
 _CAPTURED: Decided[Route | None] = Decided()  # of the operators of compiled programs, where a rule decides
 _PACKED: Decided[choice.Decision] = Decided()
-_PLANNED: Decided[set[tuple[torch.Size, torch.Size]]] = Decided()  # shapes of PyTorch's calls, by all else
 _UNDECIDED: Any = object()
 
 IN_PLACE = "triton_paged"  # of level decode
 _PORTABLE = "triton_fa2"  # for what no table names
 _SDPA, _PYTORCH = "torch_sdpa_", "torch_sdpa_auto"
-_MANY_SHAPES, _FIRST_CALLS = 8, 500
 # From how many keys on triton_decode computes up to 16 query tokens: where many key heads in all (batch x num_kv_heads)
 # are shared by query heads, and elsewhere. Columns: head_dims are multiples of them.
 _DECODE = family("sm_86")["decode routes"]
@@ -238,27 +235,12 @@ def _decided(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: Any) -
     asked = {way: _named(each.implementation, q, k, v, options) for way, each in decided.items() if each.implementation}
     named = {way: bind for way, bind in asked.items() if bind}
     if TRAINING not in named and _ours(q, k, v, options[2]) and left_to_pytorch(q, k, *options[:2]):
-        named[TRAINING] = partial(_trained_by_pytorch, options)
+        named[TRAINING] = partial(_sdpa, options, "auto")
     if TRAINING not in named and q.dim() == k.dim() == 4 and k.shape[2] == 1:
         named[TRAINING] = partial(_defined, options)
     if named:
         return Ruled(named, lambda *x: _by_tables(*x, *options), lambda *x: without_ours(*x, *options))
     return _by_tables(q, k, v, *options)
-
-
-def _trained_by_pytorch(options: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Attend:
-    """Return PyTorch's function, which chooses cuDNN on an H200: that plans a new shape for 0.12 s.
-
-    Of many shapes that differ in batch and lengths alone, flash computes the first calls, which lose less in all.
-    """
-    shape, auto = (q.shape, k.shape), _sdpa(options, "auto", q, k, v)
-    planned = _PLANNED.setdefault((q.dtype, q.device, q.shape[1], k.shape[1], q.shape[3], options), set())
-    if len(planned) < _MANY_SHAPES:
-        planned.add(shape)
-    if shape in planned:
-        return auto
-    calls = chain(repeat(_sdpa(options, "flash", q, k, v), _FIRST_CALLS), repeat(auto))
-    return lambda *tensors: next(calls)(*tensors)
 
 
 def _defined(options: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Attend:

@@ -221,9 +221,9 @@ class BackwardLaunches(ABC):
             yield from self.steps(given, gradients, rooms)
             return
         dq, dk, dv = gradients
-        parts = [rooms.note(self._parts.room(given.q.device)) for _ in range(2)]
-        yield from self.steps(given, (dq, *parts), rooms)
-        yield self._parts.sum, (*parts, dk, dv)
+        dk_parts, dv_parts = (rooms.note(self._parts.room(given.q.device)) for _ in range(2))
+        yield from self.steps(given, (dq, dk_parts, dv_parts), rooms)
+        yield self._parts.sum, (dk_parts, dv_parts, dk, dv)
 
     @abstractmethod
     def steps(self, given: BackwardInputs, gradients: Gradients, rooms: Rooms) -> Iterator[Step]:

@@ -156,8 +156,8 @@ class GluonHopperPlan:
     def _backward_warm_ups(self, like: BackwardInputs) -> list[parallel_compile.WarmUp]:
         torch.cuda.set_device(self.device)  # of the thread
         two_kernels = self._only_two_kernels or torch.are_deterministic_algorithms_enabled()
-        gradients = map(_without_memory, self.gradients_like(*like[:3]))  # separate objects
-        return warm_ups(self._backward_of(like, two_kernels).all_steps(like, tuple(gradients), Rooms()))
+        dq, dk, dv = map(_without_memory, self.gradients_like(*like[:3]))  # separate objects
+        return warm_ups(self._backward_of(like, two_kernels).all_steps(like, (dq, dk, dv), Rooms()))
 
     def _backward_of(self, given: BackwardInputs, two_kernels: bool) -> _Backward:
         sizes = (self.size, self.batch * self.num_kv_heads, self.group_size, self.seqlen_q, self.seqlen_k)
