@@ -43,7 +43,7 @@ class PreparedLaunch:
     def __init__(
         self, made: Any, grid: tuple[int, int, int], scalars: Iterable[Any], constants: dict[str, Any]
     ) -> None:
-        self._run, self._first = launcher(made)
+        self._run, self._first = launcher(made)[:2]
         self._grid, self._rest = grid, (*scalars, *constants.values())
 
     def at(self, stream: int, addresses: tuple[Any, ...]) -> None:
@@ -80,16 +80,17 @@ def kind(x: Any, free: bool = False, free_inside: bool = False) -> Any:
     return (x.dtype, x.data_ptr() % 16) if isinstance(x, torch.Tensor) else type(x)
 
 
-class Rooms:
-    """Collects the tensors that are scratch memory of a sequence of launches."""
-
-    def __init__(self) -> None:
-        self.tensors: list[torch.Tensor] = []
+class Rooms(list[torch.Tensor]):
+    """The tensors that are scratch memory of a sequence of launches."""
 
     def note(self, room: torch.Tensor) -> torch.Tensor:
         """Add and return a tensor whose contents these launches write before they read them."""
-        self.tensors.append(room)
+        self.append(room)
         return room
+
+    def float32(self, like: torch.Tensor, *shape: int) -> torch.Tensor:
+        """Add and return such room on a tensor's device; new_empty of a tensor without memory would be Python."""
+        return self.note(torch.empty(shape, dtype=torch.float32, device=like.device))
 
 
 def recorded(
@@ -109,14 +110,12 @@ def recorded(
     """
     if not all(launch.takes_addresses for launch, _ in steps):
         return None
-    places = {id(x): place for place, x in enumerate((*tensors, *rooms.tensors))}
+    places = {id(x): place for place, x in enumerate((*tensors, *rooms))}
     fixed = {id(x): x for _, used in steps for x in used if id(x) not in places}
     places |= {each: place for place, each in enumerate(fixed, len(places))}
     chosen = [(launch.at, _chooser([places[id(x)] for x in used])) for launch, used in steps]
-    if not chosen:
-        return _nothing
     replay = _interpreted if interpreted else _on_device
-    return replay(chosen, rooms.tensors, list(fixed.values()), device)
+    return replay(chosen, rooms, list(fixed.values()), device)
 
 
 Chosen = Sequence[tuple[Callable[[int, tuple[Any, ...]], None], Callable[[list[Any]], tuple[Any, ...]]]]
@@ -169,7 +168,3 @@ def _chooser(places: list[int]) -> Callable[[list[Any]], tuple[Any, ...]]:
     if len(places) > 1:
         return itemgetter(*places)
     return lambda numbers: (numbers[places[0]],)
-
-
-def _nothing(*tensors: torch.Tensor) -> None:
-    """Launch nothing, for tensors without elements."""

@@ -18,7 +18,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-import triton
 
 from ...launches import Rooms, recorded
 from ...plans import LOG2_E
@@ -70,35 +69,21 @@ def splits_of(tiles: range, blocks: int, programs: int) -> list[Split]:
 class SplitTiles:
     """The splits of `tiles`, and the launch that adds up their dK and dV."""
 
-    def __init__(self, plan: GluonHopperPlan, block_n: int, tiles: range, blocks: int, programs: int) -> None:
-        found = splits_of(tiles, blocks, programs)
+    def __init__(self, backward: BackwardLaunches, tiles: range) -> None:
+        plan, block_n = backward.plan, backward.tiles.block_n
+        found = splits_of(tiles, backward.n_m, plan.multiprocessors)
         longest_first = sorted(range(len(found)), key=lambda i: found[i][1] - found[i][2])
         self.table = torch.tensor([[*found[i], i] for i in longest_first], dtype=torch.int32, device=plan.device)
         firsts = [i for i, (_, low, _) in enumerate(found) if low == 0]
-        self._firsts = torch.tensor([*firsts, len(found)], dtype=torch.int32, device=plan.device)
-        self._numbers = len(found) * 2 * block_n * plan.size
-        self._merge: Launch | None = None
-        self._plan, self._block_n, self._tiles = plan, block_n, tiles
-
-    def room(self, like: torch.Tensor) -> torch.Tensor:
-        """Return room for dK and dV of all splits, float32."""
-        return like.new_empty(self._numbers, dtype=torch.float32)
-
-    def merge(self, partial_dkv: torch.Tensor, dk: torch.Tensor, dv: torch.Tensor) -> Step:
-        """Return the launch for dK and dV of the tiles that were split."""
-        if self._merge is None:
-            self._merge = self._launch(dk, dv)
-        return self._merge, (partial_dkv, self._firsts, dk, dv)
-
-    def _launch(self, dk: torch.Tensor, dv: torch.Tensor) -> Launch:
-        plan, block_n = self._plan, self._block_n
+        self.firsts = torch.tensor([*firsts, len(found)], dtype=torch.int32, device=plan.device)
+        self.numbers = len(found) * 2 * block_n * plan.size
         rest = (
-            (dk.stride()[:3], dv.stride()[:3]),
-            *(self._tiles.start, -(-plan.seqlen_k // block_n), plan.num_kv_heads, plan.seqlen_k, plan.softmax_scale),
+            backward.dkv_strides,
+            *(tiles.start, -(-plan.seqlen_k // block_n), plan.num_kv_heads, plan.seqlen_k, plan.softmax_scale),
             *(_MERGED_ROWS, block_n, plan.head_dim, plan.size, True),
         )
-        grid = (len(self._tiles), block_n // _MERGED_ROWS, 1)
-        return Launch(merge_kernel, grid, plan.device, [None] * 4, rest, pdl=True)
+        grid = (len(tiles), block_n // _MERGED_ROWS, 1)
+        self.merge = Launch(merge_kernel, grid, plan.device, [None] * 4, rest, pdl=True)
 
 
 class KeyTileLaunches:
@@ -127,7 +112,7 @@ class KeyTileLaunches:
         left_over = tuning.tiles_to_split(n_tiles, plan.seqlen_q, programs) if even else 0
         by_length = (heads, 1) if in_order else tuning.heads_by_length(heads, key_tiles, programs, *masks)
         arguments = (backward.shape, *extra, TileOrder(*by_length), backward.scales)
-        makers = (*makers, None, None)
+        self._taken, makers = len(makers), (*makers, None, None)
 
         def launch(grid: tuple[int, int, int], split_q: bool) -> Launch:
             more = {"linear_grid": left_over > 0, "split_q": split_q, "all_split": split_q and left_over == n_tiles}
@@ -141,17 +126,18 @@ class KeyTileLaunches:
         elif left_over < n_tiles:
             self._whole = launch((n_tiles - left_over, 1, 1), False)
         if left_over:
-            self._splits = SplitTiles(plan, block_n, range(n_tiles - left_over, n_tiles), backward.n_m, programs)
+            self._splits = SplitTiles(backward, range(n_tiles - left_over, n_tiles))
             self._split = launch((len(self._splits.table), 1, 1), True)
 
-    def steps(self, rooms: Rooms, *tensors: torch.Tensor, slopes: torch.Tensor | None = None) -> Iterator[Step]:
-        """Yield the launches for these tensors."""
+    def steps(self, rooms: Rooms, tensors: tuple[torch.Tensor, ...], slopes: torch.Tensor | None) -> Iterator[Step]:
+        """Yield the launches for these tensors, of which the kernel takes the first."""
+        tensors = tensors[: self._taken]
         if self._whole is not None:
             yield self._whole, (*tensors, tensors[-1], tensors[-1] if slopes is None else slopes)  # no splits: not read
         if self._splits is not None:
-            partial_dkv = rooms.note(self._splits.room(tensors[-1]))
+            partial_dkv = rooms.float32(tensors[-1], self._splits.numbers)
             yield self._split, (*tensors, self._splits.table, partial_dkv)
-            yield self._splits.merge(partial_dkv, tensors[_DK], tensors[_DV])
+            yield self._splits.merge, (partial_dkv, self._splits.firsts, tensors[_DK], tensors[_DV])
 
 
 class BackwardInputs(NamedTuple):
@@ -172,22 +158,18 @@ class GroupParts:
     def __init__(self, plan: GluonHopperPlan, dk: torch.Tensor, dv: torch.Tensor) -> None:
         width = -(-plan.head_dim // 8) * 8
         self._shape = (plan.batch, plan.num_kv_heads, plan.seqlen_k, width)
-        self._head_dim = plan.head_dim
+        self._dtype, self._head_dim = dk.dtype, plan.head_dim
         heads = plan.num_kv_heads // plan.group_splits
         rest = (
             *(dk.stride()[:3], dv.stride()[:3], plan.seqlen_k, heads, plan.group_splits),
             *(_MERGED_ROWS, width, plan.head_dim, plan.size, True),
         )
         grid = (-(-plan.seqlen_k // _MERGED_ROWS), plan.batch * heads, 1)
-        self._sum = Launch(sum_parts_kernel, grid, plan.device, [None] * 4, rest, pdl=True)
+        self.sum = Launch(sum_parts_kernel, grid, plan.device, [None] * 4, rest, pdl=True)
 
-    def room(self, like: torch.Tensor) -> torch.Tensor:
+    def room(self, device: torch.device | str) -> torch.Tensor:
         """Return room for dK or dV of all parts, (batch, num_kv_heads x group_splits, seqlen_k, head_dim)."""
-        return like.new_empty(self._shape)[..., : self._head_dim]
-
-    def sum(self, *tensors: torch.Tensor) -> Step:
-        """Return the launch that adds up parts of dK and dV, in the order of the query heads, to dK and dV."""
-        return self._sum, tensors
+        return torch.empty(self._shape, dtype=self._dtype, device=device)[..., : self._head_dim]
 
 
 class BackwardLaunches(ABC):
@@ -200,21 +182,23 @@ class BackwardLaunches(ABC):
         self.padded_q = self.n_m * self.tiles.block_m
         block_q, block_k = ([1, 1, n, plan.size // plan.pieces] for n in (self.tiles.block_m, self.tiles.block_n))
         block_do, block_v = ([1, 1, n, plan.size_v] for n in (self.tiles.block_m, self.tiles.block_n))
-        dq, dk, dv = plan.new_gradients(q, k, v)
-        self.q, self.dq, self.dout = map(Descriptor, (q, dq, like.dout), (block_q, block_q, block_do))
+        dq, dk, dv = plan.gradients_like(q, k, v)
+        self.q, self.dout = Descriptor(q, block_q), Descriptor(like.dout, block_do)
+        self.dq = self.q if dq is q else Descriptor(dq, block_q)
         self.k, self.v = Descriptor(k, block_k), Descriptor(v, block_v)
         self._parts = None if plan.group_splits == 1 else GroupParts(plan, dk, dv)
         if self._parts is not None:
-            dk, dv = self._parts.room(dk), self._parts.room(dv)
-        self.dk, self.dv = Descriptor(dk, block_k), Descriptor(dv, block_v)
-        self.n_rows = plan.n_heads * self.padded_q
-        self.row = Descriptor(self.row_of(q), [self.tiles.block_m])
+            dk = dv = self._parts.room("meta")
+        self.dk = self.k if dk is k else Descriptor(dk, block_k)
+        self.dv = self.v if dv is v else Descriptor(dv, block_v)
+        self.n_rows = plan.n_heads * self.padded_q  # of lse or delta, padded to whole tiles
+        self.row = Descriptor(torch.empty(self.n_rows, dtype=torch.float32, device="meta"), [self.tiles.block_m])
         self.shape = BackwardShape(
             *(plan.num_heads, plan.group_size, plan.seqlen_q, plan.seqlen_k), *(self.padded_q, self.n_m, plan.window)
         )
         self.scales = Scales(plan.factor * LOG2_E, plan.softmax_scale)
         self.config = self.config_of(tiles)
-        self.dq_strides = dq.stride()[:3]
+        self.dq_strides, self.dkv_strides = dq.stride()[:3], (dk.stride()[:3], dv.stride()[:3])
         self._recorded: Callable[..., None] | None = None
 
     def __call__(self, given: BackwardInputs) -> Gradients:
@@ -232,14 +216,14 @@ class BackwardLaunches(ABC):
         return gradients
 
     def all_steps(self, given: BackwardInputs, gradients: Gradients, rooms: Rooms) -> Iterator[Step]:
-        """Yield the launches of `steps`, and what adds up parts of groups of query heads."""
+        """Yield the launches of `steps`, and what adds up parts of groups of query heads, in the order of these."""
         if self._parts is None:
             yield from self.steps(given, gradients, rooms)
             return
         dq, dk, dv = gradients
-        parts = rooms.note(self._parts.room(dk)), rooms.note(self._parts.room(dv))
-        yield from self.steps(given, (dq, *parts), rooms)
-        yield self._parts.sum(*parts, dk, dv)
+        dk_parts, dv_parts = (rooms.note(self._parts.room(given.q.device)) for _ in range(2))
+        yield from self.steps(given, (dq, dk_parts, dv_parts), rooms)
+        yield self._parts.sum, (dk_parts, dv_parts, dk, dv)
 
     @abstractmethod
     def steps(self, given: BackwardInputs, gradients: Gradients, rooms: Rooms) -> Iterator[Step]:
@@ -251,27 +235,42 @@ class BackwardLaunches(ABC):
         masked = plan.masked(tiles.block_n)
         return configs.backward_config(plan, tiles, masked=masked, group_splits=plan.group_splits, **plan.of_scores)
 
-    def row_of(self, like: torch.Tensor, more: int = 0) -> torch.Tensor:
-        """Return room for lse or delta, padded to whole tiles, and for more numbers behind."""
-        return like.new_empty(self.n_rows + more, dtype=torch.float32)
-
 
 class AddingBackward(BackwardLaunches):
-    """Common parts of backwards that add up dQ in memory: a kernel in front computes delta and clears dQ's sums."""
+    """Common parts of backwards that add up dQ in memory: a kernel in front computes delta and clears dQ's sums.
 
-    def __init__(self, plan: GluonHopperPlan, tiles: configs.BackwardTiles, like: BackwardInputs) -> None:
-        super().__init__(plan, tiles, like)
-        self.prepare = self._preparation(like, plan.n_heads)
+    There is room for fragments of dQ of `slots` key heads, then for `counters`. These are zero when a kernel begins to
+    add to fragments, of which only head_dim's own columns are.
+    """
+
+    _prepare: Launch
+    _main: KeyTileLaunches
+    _finish: Launch
+
+    def __init__(self, plan: GluonHopperPlan, like: BackwardInputs, slots: int, counters: int = 0) -> None:
+        super().__init__(plan, tuning.backward_tiles("sums", plan.size), like)
+        self._numbers = slots * plan.group_size * self.n_m * self.tiles.fragments * FRAGMENT
+        self.zeros = self._numbers + -(-counters // 256) * 256
+        self.sums = fragments_of(plan, self.zeros)
+
+    def steps(self, given: BackwardInputs, gradients: Gradients, rooms: Rooms) -> Iterator[Step]:
+        (q, k, v, out, lse, dout, slopes), (dq, dk, dv) = given, gradients
+        sums = rooms.float32(q, self.zeros // 256, 256)
+        padded, delta = rooms.float32(q, self.n_rows), rooms.float32(q, self.n_rows)
+        yield self._prepare, (out, dout, lse, padded, delta, sums)
+        tensors = (q, k, v, dout, sums, dk, dv, padded, delta, dq, sums, out, dout, delta)
+        yield from self._main.steps(rooms, tensors, slopes)
+        yield self._finish, (sums, dq)
 
     def _preparation(self, like: BackwardInputs, heads: int) -> Launch:
         """Return the launch for delta of the first so many heads, for zeros, and for lse of all heads."""
-        plan, rows, zeros = self.plan, configs.PREPARED_ROWS, self.zeros()
+        plan, rows = self.plan, configs.PREPARED_ROWS
         programs = heads * (self.padded_q // rows)
         rest = (
             (like.out.stride()[:3], like.dout.stride()[:3]),
             *(plan.num_heads, plan.seqlen_q, self.padded_q, self.n_rows),
-            (self.n_fragments() * FRAGMENT, zeros),
-            *(rows, plan.head_dim, plan.size, triton.next_power_of_2(-(-zeros // programs)), True),
+            (self._numbers, self.zeros),
+            *(rows, plan.head_dim, plan.size, 1 << (-(-self.zeros // programs) - 1).bit_length(), True),
         )
         return Launch(prepare_kernel, (programs, 1, 1), plan.device, [None] * 6, rest)
 
@@ -285,48 +284,28 @@ class AddingBackward(BackwardLaunches):
         grid = (heads * self.n_m * tiles.fragments, 1, 1)
         return Launch(finish_kernel, grid, plan.device, (None, None), rest, pdl=True)
 
-    def n_fragments(self) -> int:
-        """Return how many fragments of dQ there is room for."""
-        return self.plan.n_heads * self.n_m * self.tiles.fragments
 
-    def zeros(self) -> int:
-        """Return how many numbers must be zero when a kernel begins to add to fragments, which are the first of them.
-
-        Of a fragment only those of head_dim's own columns are.
-        """
-        return self.n_fragments() * FRAGMENT
-
-
-def fragments_of(plan: GluonHopperPlan | PackedShape, room: torch.Tensor) -> Descriptor:
-    """Describe float32 room for fragments of dQ to TMA, as (place, row of 256 numbers, number).
+def fragments_of(plan: GluonHopperPlan | PackedShape, numbers: int) -> Descriptor:
+    """Describe room for so many numbers of fragments of dQ to TMA, as (place, row of 256 numbers, number).
 
     A place is a fragment at head_dim 64, and two side by side at 128. A fragment's numbers come in order of its
     columns, by eights. Those of columns that head_dim does not have are out of bounds: they are neither added nor read.
     """
     rows = plan.size // FRAGMENT_COLUMNS * FRAGMENT // 256
     own = -(-plan.head_dim // 8) * (8 * FRAGMENT_ROWS // 256)
-    return Descriptor(room.as_strided((room.numel() // (rows * 256), own, 256), (rows * 256, 256, 1)), [1, 16, 256])
+    shape, strides = (numbers // (rows * 256), own, 256), (rows * 256, 256, 1)
+    return Descriptor(torch.empty_strided(shape, strides, dtype=torch.float32, device="meta"), [1, 16, 256])
 
 
 class SingleKernelBackward(AddingBackward):
     """Launches for delta, for all gradients, and for dQ from float32 fragments to its own dtype."""
 
     def __init__(self, plan: GluonHopperPlan, like: BackwardInputs) -> None:
-        super().__init__(plan, tuning.backward_tiles("sums", plan.size), like)
-        q = like.q
-        self._fragments_shape = (self.zeros() // 256, 256)
-        fragment = fragments_of(plan, q.new_empty(self._fragments_shape, dtype=torch.float32))
-        makers = (self.q, self.k, self.v, self.dout, fragment, self.dk, self.dv, self.row, self.row)
+        super().__init__(plan, like, plan.batch * plan.num_kv_heads)
+        self._prepare = self._preparation(like, plan.n_heads)
+        makers = (self.q, self.k, self.v, self.dout, self.sums, self.dk, self.dv, self.row, self.row)
         self._main = KeyTileLaunches(self, backward_kernel, makers)
         self._finish = self._finishing(0, plan.n_heads, plan.n_heads)
-
-    def steps(self, given: BackwardInputs, gradients: Gradients, rooms: Rooms) -> Iterator[Step]:
-        (q, k, v, out, lse, dout, slopes), (dq, dk, dv) = given, gradients
-        fragments = rooms.note(q.new_empty(self._fragments_shape, dtype=torch.float32))
-        padded, delta = rooms.note(self.row_of(q)), rooms.note(self.row_of(q))
-        yield self.prepare, (out, dout, lse, padded, delta, fragments)
-        yield from self._main.steps(rooms, q, k, v, dout, fragments, dk, dv, padded, delta, slopes=slopes)
-        yield self._finish, (fragments, dq)
 
 
 class TwoKernelBackward(BackwardLaunches):
@@ -377,7 +356,7 @@ class TwoKernelBackward(BackwardLaunches):
 
     def steps(self, given: BackwardInputs, gradients: Gradients, rooms: Rooms) -> Iterator[Step]:
         (q, k, v, out, lse, dout, _), (dq, dk, dv) = given, gradients
-        padded, delta = rooms.note(self.row_of(q)), rooms.note(self.row_of(q, more=self._counters))
+        padded, delta = rooms.float32(q, self.n_rows), rooms.float32(q, self.n_rows + self._counters)
         yield self._zero, (delta,)
         yield self._queries, (q, k, v, dout, dq, out, lse, padded, delta)
         yield self._keys, (q, k, v, dout, dk, dv, padded, delta, delta)
@@ -393,26 +372,21 @@ class DqWarpgroupBackward(AddingBackward):
 
     def __init__(self, plan: GluonHopperPlan, like: BackwardInputs) -> None:
         tiles = tuning.backward_tiles("sums", plan.size)
-        self._kv_heads = plan.batch * plan.num_kv_heads
+        kv_heads = plan.batch * plan.num_kv_heads
         masks, in_order = (plan.causal, plan.window_size > 0), plan.size == 64
         key_tiles = -(-plan.seqlen_k // tiles.block_n)
-        delay = tuning.dq_delay(self._kv_heads, key_tiles, plan.multiprocessors, *masks, in_order)
+        delay = tuning.dq_delay(kv_heads, key_tiles, plan.multiprocessors, *masks, in_order)
         fragments = plan.group_size * -(-plan.seqlen_q // tiles.block_m) * tiles.fragments
-        if not tuning.fits_in_ring(min(self._kv_heads, 2 * delay) * fragments):
-            delay = self._kv_heads  # everything stays where it is until finish_kernel
-        self._ring_slots = min(self._kv_heads, 2 * delay)
-        super().__init__(plan, tiles, like)
-        next_delta = delay < self._kv_heads and tuning.computes_next_delta(
-            plan.size, plan.seqlen_q, plan.seqlen_k, *masks
-        )
-        if next_delta:
-            self.prepare = self._preparation(like, delay * plan.group_size)
-        q, self._ring_shape = like.q, (self.zeros() // 256, 256)
-        ring = fragments_of(plan, q.new_empty(self._ring_shape, dtype=torch.float32))
-        fragment_of_dq = Descriptor(plan.new_gradients(*like[:3])[0], [1, 1, 64, 64])
-        tiled = (self.q, self.k, self.v, self.dout, ring, self.dk, self.dv, self.row, self.row, fragment_of_dq)
+        if not tuning.fits_in_ring(min(kv_heads, 2 * delay) * fragments):
+            delay = kv_heads  # everything stays where it is until finish_kernel
+        slots = min(kv_heads, 2 * delay)
+        super().__init__(plan, like, slots, counters=kv_heads)
+        next_delta = delay < kv_heads and tuning.computes_next_delta(plan.size, plan.seqlen_q, plan.seqlen_k, *masks)
+        self._prepare = self._preparation(like, delay * plan.group_size if next_delta else plan.n_heads)
+        fragment_of_dq = Descriptor(plan.gradients_like(*like[:3])[0], [1, 1, 64, 64])
+        tiled = (self.q, self.k, self.v, self.dout, self.sums, self.dk, self.dv, self.row, self.row, fragment_of_dq)
         strides = OutStrides(*like.out.stride()[:3], *like.dout.stride()[:3])
-        extra = (RingSize(self._ring_slots, delay), strides)
+        extra = (RingSize(slots, delay), strides)
         makers = (*tiled, None, None, None, None)
         self._main = KeyTileLaunches(
             self,
@@ -423,20 +397,5 @@ class DqWarpgroupBackward(AddingBackward):
             next_delta=next_delta,
             unpadded_head_dim=plan.head_dim,
         )
-        heads = (max(0, self._kv_heads - delay), min(self._kv_heads, delay), self._ring_slots)
+        heads = (max(0, kv_heads - delay), min(kv_heads, delay), slots)
         self._finish = self._finishing(*(n * plan.group_size for n in heads))
-
-    def n_fragments(self) -> int:
-        return self._ring_slots * self.plan.group_size * self.n_m * self.tiles.fragments
-
-    def zeros(self) -> int:
-        """Return the size of all slots of the ring, and of a counter for each key head."""
-        return super().zeros() + -(-self._kv_heads // 256) * 256
-
-    def steps(self, given: BackwardInputs, gradients: Gradients, rooms: Rooms) -> Iterator[Step]:
-        (q, k, v, out, lse, dout, _), (dq, dk, dv) = given, gradients
-        ring = rooms.note(q.new_empty(self._ring_shape, dtype=torch.float32))
-        padded, delta = rooms.note(self.row_of(q)), rooms.note(self.row_of(q))
-        yield self.prepare, (out, dout, lse, padded, delta, ring)
-        yield from self._main.steps(rooms, q, k, v, dout, ring, dk, dv, padded, delta, dq, ring, out, dout, delta)
-        yield self._finish, (ring, dq)

@@ -18,11 +18,11 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from ...constants import Constants
 from ...launches import kind
-from ...parallel_compile import WarmUp, compile_side_by_side, compiled, in_c
+from ...parallel_compile import WarmUp, compile_side_by_side, compiled, launcher
 from ...unspecialized import UnspecializedTuples
 
 _DTYPES = {torch.bfloat16: gl.bfloat16, torch.float16: gl.float16, torch.float8_e4m3fn: gl.float8e4nv}
-_COMPILED: dict[tuple[Any, ...], tuple[Any, ...]] = {}  # answers of `_launcher_of` by what decides a kernel's code
+_COMPILED: dict[tuple[Any, ...], tuple[Any, ...]] = {}  # answers of `launcher` by what decides a kernel's code
 _constants: Callable[[Any], Constants] = cache(Constants)
 _MAX_KNOWN = 256  # addresses, alone and as a launch has them, that it remembers; a caching allocator gives few
 
@@ -32,9 +32,11 @@ class Descriptor:
 
     def __init__(self, x: torch.Tensor, block: list[int]) -> None:
         self.tile = x.dtype, *block
-        unit = max(8, 16 // x.itemsize)  # TMA takes strides of whole 16 bytes, also where they do not matter
-        strides = [stride if size > 1 else unit for stride, size in zip(x.stride()[:-1], x.shape, strict=False)]
-        self._fields = _fields_of(*self.tile) | {"shape": list(x.shape), "strides": [*strides, 1]}
+        shape, strides = list(x.shape), [*x.stride()[:-1], 1]
+        if min(shape) < 2:  # TMA takes strides of whole 16 bytes, also where they do not matter
+            unit = max(8, 16 // x.itemsize)
+            strides[:-1] = [stride if size > 1 else unit for stride, size in zip(strides[:-1], shape, strict=False)]
+        self._fields = {**_fields_of(*self.tile), "shape": shape, "strides": strides}
 
     def __call__(self, x: Any) -> TensorDescriptor:
         descriptor = object.__new__(TensorDescriptor)
@@ -96,7 +98,7 @@ class Launch:
 
     def __call__(self, *tensors: torch.Tensor) -> None:
         if self._run is None:
-            made = _launcher_of(compiled(partial(self.warm_up, *tensors)))
+            made = launcher(compiled(partial(self.warm_up, *tensors)))
             self._remember(*made)
             if self._encoders:
                 _COMPILED[self._form(tensors)] = made
@@ -157,21 +159,6 @@ def _readings(kernel: Any, tensors: int) -> list[tuple[bool, bool] | None]:
     return [None if free is None else (free, free and in_tuples) for free in frees]
 
 
-def _launcher_of(compiled: Any) -> tuple[Any, tuple[Any, ...], list[Any] | None]:
-    """Return what launches a kernel, its arguments behind the stream, and the metadata of its descriptors.
-
-    On Triton 3.6 it is unwrapped from the launcher's closure; later versions' takes other arguments, and no metadata.
-    """
-    run, hooks = compiled.run, (compiled.packed_metadata, None, None, None)
-    if not in_c(run):
-        return run, (compiled.function, *hooks), None
-    launch, first = run.launch, (compiled.function, run.launch_cooperative_grid, run.launch_pdl, None, None, *hooks)
-    if not hasattr(launch, "__closure__"):
-        return launch, first, []
-    cells = dict(zip(launch.__code__.co_freevars, (cell.cell_contents for cell in launch.__closure__), strict=True))
-    return cells["launcher"], first, cells["tensordesc_meta"]
-
-
 def _encode(descriptor: TensorDescriptor, description: Any) -> list[Any]:
     from triton.backends.nvidia.driver import make_tensordesc_arg  # has this form in Triton 3.6
 
@@ -203,10 +190,7 @@ Step = tuple[Launch, tuple[torch.Tensor, ...]]
 
 def run_in_order(steps: Sequence[Step], meanwhile: Callable[[], None] | None = None) -> None:
     """Launch each with its tensors; where kernels must be compiled first, do something else meanwhile."""
-    new = warm_ups(steps)
-    if new and meanwhile:
-        meanwhile()
-    compile_side_by_side(new)
+    compile_side_by_side(warm_ups(steps), meanwhile)
     for launch, tensors in steps:
         launch(*tensors)
 

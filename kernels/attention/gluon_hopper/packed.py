@@ -187,8 +187,10 @@ class PackedBackward:
         self._tiles = TileList(shape, tiles.block_n, tiles.block_m, self._n_m)
         self._prepare, self._finish = self._launches_of_queries(q)
         queries, keys = ([1, 1, n, shape.size] for n in (tiles.block_m, tiles.block_n))
-        fragment = fragments_of(shape, self._fragments(q))
-        row = Descriptor(self._rows(q), [tiles.block_m])
+        blocks = shape.num_heads * self._n_m
+        self._sums, self._rows = blocks * tiles.fragments * FRAGMENT, blocks * tiles.block_m  # of dQ; of lse or delta
+        fragment = fragments_of(shape, self._sums)
+        row = Descriptor(torch.empty(self._rows, dtype=torch.float32, device="meta"), [tiles.block_m])
         inputs = map(Descriptor, (q, k, v, _packed_like(q)), (queries, keys, keys, queries))
         makers = (*inputs, fragment, None, None, row, row, None, None)
         rest = (
@@ -215,21 +217,13 @@ class PackedBackward:
         grid = (blocks * tiles.fragments, 1, 1)
         return prepare, Launch(packed_finish_kernel, grid, shape.device, (None,) * 3, rest, pdl=True)
 
-    def _rows(self, like: torch.Tensor) -> torch.Tensor:
-        """Return room for lse or delta."""
-        return like.new_empty(self._shape.num_heads * self._n_m * self._block.block_m, dtype=torch.float32)
-
-    def _fragments(self, like: torch.Tensor) -> torch.Tensor:
-        """Return room for the sums of dQ."""
-        fragments = self._shape.num_heads * self._n_m * self._block.fragments
-        return like.new_empty((fragments * FRAGMENT // 256, 256), dtype=torch.float32)
-
     def __call__(self, given: BackwardInputs, bounds: SequenceBounds) -> Tensors:
         """Return dq, dk and dv."""
         q, k, v, out, lse, dout = given[:6]
         out, dout = map(_as_packed, (out, dout))
         dq, dk, dv = map(_packed_like, (q, k, v))
-        padded, delta, fragments, listed = self._rows(q), self._rows(q), self._fragments(q), self._tiles.room(q)
+        padded, delta, fragments = (q.new_empty(n, dtype=torch.float32) for n in (self._rows, self._rows, self._sums))
+        listed = self._tiles.room(q)
         run_in_order(
             [
                 (self._tiles.launch, (listed, *bounds[:4])),

@@ -77,9 +77,13 @@ class GluonHopperPlan:
         self._with_more: dict[bool, Forward] = {}
         self._backwards: dict[tuple[Any, ...], _Backward] = {}
         self._ahead: Future[None] | None = None
-        as_like = not self.head_dim % 8 and not self.head_dim_v % 8 and all(map(_is_dense, (q, k, v)))
+        self._as_like = (
+            not self.head_dim % 8
+            and not self.head_dim_v % 8
+            and all(x.is_contiguous() or torch.empty_like(x, device="meta").stride() == x.stride() for x in (q, k, v))
+        )
         # Allocates the same shape and order of dimensions.
-        self._new: plans.Prepare = torch.empty_like if as_like else empty_addressable
+        self._new: plans.Prepare = torch.empty_like if self._as_like else empty_addressable
         self.new_gradients = GradientRoom(q, k, v, self._new)
         chip = torch.cuda.get_device_properties(self.device)
         self.multiprocessors = chip.multi_processor_count
@@ -151,10 +155,9 @@ class GluonHopperPlan:
 
     def _backward_warm_ups(self, like: BackwardInputs) -> list[parallel_compile.WarmUp]:
         torch.cuda.set_device(self.device)  # of the thread
-        plan, two_kernels = copy(self), self._only_two_kernels or torch.are_deterministic_algorithms_enabled()
-        plan._new = _without_memory
-        plan.new_gradients = GradientRoom(*like[:3], _without_memory)
-        return warm_ups(plan._backward_of(like, two_kernels).all_steps(like, plan.new_gradients(*like[:3]), Rooms()))
+        two_kernels = self._only_two_kernels or torch.are_deterministic_algorithms_enabled()
+        dq, dk, dv = map(_without_memory, self.gradients_like(*like[:3]))  # separate objects
+        return warm_ups(self._backward_of(like, two_kernels).all_steps(like, (dq, dk, dv), Rooms()))
 
     def _backward_of(self, given: BackwardInputs, two_kernels: bool) -> _Backward:
         sizes = (self.size, self.batch * self.num_kv_heads, self.group_size, self.seqlen_q, self.seqlen_k)
@@ -165,6 +168,8 @@ class GluonHopperPlan:
 
     def with_groups_split(self, splits: int) -> GluonHopperPlan:
         """Return a plan that counts each part of a group of query heads as a group with a separate key head."""
+        if splits == 1:
+            return self
         plan = copy(self)
         plan.group_splits, plan.num_kv_heads = splits, self.num_kv_heads * splits
         plan.group_size = self.group_size // splits
@@ -184,6 +189,14 @@ class GluonHopperPlan:
         shape = (self.batch * self.num_kv_heads, self.group_size, self.seqlen_q, self.seqlen_k)
         return tuning.has_dq_warpgroup(self.size, *shape, self.causal, self.window_size > 0, self.multiprocessors)
 
+    def gradients_like(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> plans.Tensors:
+        """Return q, k and v if dq, dk and dv have the same strides, else tensors without memory that have them."""
+        return (q, k, v) if self._as_like else self.new_gradients(*map(_without_memory, (q, k, v)))
+
+    def out_like(self, q: torch.Tensor) -> torch.Tensor:
+        """Return a tensor with the shape and strides of `new_out`."""
+        return q if self._as_like and self.head_dim == self.head_dim_v else self.new_out(_without_memory(q))
+
     def new_out(self, q: torch.Tensor) -> torch.Tensor:
         """Return room for an output of these queries, with their order of dimensions."""
         return self._new(q) if self.head_dim == self.head_dim_v else empty_addressable(q[..., : self.head_dim_v])
@@ -192,10 +205,6 @@ class GluonHopperPlan:
 def _without_memory(x: torch.Tensor) -> torch.Tensor:
     """Return a tensor like x without memory; empty_like would import sympy for it, which takes 2 s."""
     return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
-
-
-def _is_dense(x: torch.Tensor) -> bool:
-    return x.is_contiguous() or torch.empty_like(x, device="meta").stride() == x.stride()
 
 
 _COMBINED_ROWS = 16  # rows of a program of combine_kernel
@@ -225,10 +234,11 @@ class Forward:
         self._partial_shape = (1, 1, schedule.n_splits * tile_rows, plan.size) if split_kv else None
         rows, keys = ([1, 1, n, plan.size // plan.pieces] for n in (configs.ROWS, tiles.block_n))
         values = [1, 1, tiles.block_n, plan.size_v]
-        out = plan.new_out(q) if out is None else out
+        out = plan.out_like(q) if out is None else out
         stored: list[Descriptor | None] = [None, None]
         if not tiles.store_from_registers:
-            stored = [Descriptor(x, rows) for x in (out, q.new_empty(self._partial_shape) if split_kv else out)]
+            kept = torch.empty(self._partial_shape, dtype=q.dtype, device="meta") if self._partial_shape else out
+            stored = [Descriptor(x, rows) for x in (out, kept)]
         makers = (*map(Descriptor, (q, k, v), (rows, keys, values)), stored[0], None, stored[1], *(None,) * 5)
         strides = tuple(stride // 8 for stride in out.stride()[:3])
         rest: tuple[Any, ...] = (schedule.entries, _shape(plan, tiling, schedule), plan.factor * LOG2_E, strides)
@@ -280,7 +290,7 @@ class Forward:
         if self._partial_shape is None:
             return [(self._launch, (q, k, v, out, lse, out, lse, lse, *more))]
         partial_out = rooms.note(q.new_empty(self._partial_shape))
-        partial_lse = rooms.note(q.new_empty(self._partial_shape[2], dtype=torch.float32))
+        partial_lse = rooms.float32(q, self._partial_shape[2])
         computed = (self._launch, (q, k, v, out, lse, partial_out, partial_lse, lse, *more))
         return [computed, (self._combine, (partial_out, partial_lse, out, lse, more[0]))]
 
@@ -296,7 +306,7 @@ class ForwardByHalves(Forward):
         self._plan = plan
         self._rows = q.shape[:3], (plan.num_heads * plan.seqlen_q, plan.seqlen_q, 1)
         self._tiles, _ = _form(plan, q.dtype == torch.bfloat16)
-        self._make(_parts(plan, self._tiles), q, k, *_halves(v), *_halves(plan.new_out(q)))
+        self._make(_parts(plan, self._tiles), q, k, *_halves(v), *_halves(plan.out_like(q)))
 
     def _make(self, parts: list[Part], *tensors: torch.Tensor) -> None:
         """Make the launches for each part; without parts, two that compute the scores."""

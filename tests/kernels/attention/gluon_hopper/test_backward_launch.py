@@ -4,6 +4,7 @@ import inspect
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -60,12 +61,13 @@ def test_only_what_never_ran_is_compiled() -> None:
     assert noted == ["compiled", "compiled", "a", "b", "c"]
 
 
-def test_other_kernels_are_compiled_meanwhile_where_one_must_be() -> None:
+def test_other_kernels_are_compiled_meanwhile_where_one_must_be_and_is_beyond_python() -> None:
     noted: list[str] = []
-    launch = Launch("a", noted)
+    src = SimpleNamespace(make_ir=lambda: noted.append("beyond Python"), signature={})
+    launch = Launch("a", noted, lambda: src.make_ir())
     for _ in range(2):
         run_in_order([(launch, (TENSOR,))], lambda: noted.append("meanwhile"))
-    assert noted == ["meanwhile", "compiled", "a", "a"]
+    assert noted == ["beyond Python", "meanwhile", "compiled", "a", "a"]
 
 
 def test_a_kernel_that_does_not_compile_is_left_to_its_launch_which_says_why() -> None:

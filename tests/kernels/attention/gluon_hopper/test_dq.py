@@ -88,7 +88,7 @@ def test_where_the_ring_is_too_large_every_key_head_has_a_slot_and_is_converted_
     monkeypatch.setattr(backward_launch, "Launch", note)
     q = torch.zeros(3, 4, 384, 64, dtype=torch.bfloat16)  # 12 key heads of 3 key tiles and 6 fragments
     backward = DqWarpgroupBackward(GluonHopperPlan(q, q, q, False, 0, 1.0), BackwardInputs(*[q] * 6))
-    assert backward.zeros() == slots * 6 * 4096 + 256
+    assert backward.zeros == slots * 6 * 4096 + 256
     heads = 4 if slots == 8 else 12  # converted at the end; those that the kernel before computes delta of
     assert made["finish_kernel"] == (heads * 6, 1, 1)
     assert made["prepare_kernel"] == (heads * (384 // configs.PREPARED_ROWS), 1, 1)
@@ -107,7 +107,7 @@ def test_a_key_head_is_converted_only_after_nearly_all_programs_that_may_still_r
 def test_tma_is_told_of_head_dims_own_columns_alone(size: int, head_dim: int, places: int, own: int) -> None:
     counters = 256
     room = torch.arange(6 * 4096 + counters, dtype=torch.float32)
-    described = backward_launch.fragments_of(SimpleNamespace(size=size, head_dim=head_dim), room)(room)
+    described = backward_launch.fragments_of(SimpleNamespace(size=size, head_dim=head_dim), room.numel())(room)
     assert (described.shape, described.block_shape) == ([places, own, 256], [1, 16, 256])
     assert described.strides == [6 * 4096 // places, 256, 1]
     columns = torch.arange(6 * 4096).view(places, -1, 64)[:, : -(-head_dim // 8) * 8]  # (place, column, row), nearly

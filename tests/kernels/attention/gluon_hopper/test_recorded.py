@@ -8,7 +8,7 @@ import torch
 
 pytest.importorskip("triton.experimental.gluon", exc_type=ImportError)
 
-from kernels import launches
+from kernels import launches, parallel_compile
 from kernels.attention.gluon_hopper import backward_launch, launch, plan, tuning
 from kernels.attention.gluon_hopper.plan import GluonHopperPlan
 
@@ -30,9 +30,9 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     found: list[tuple[Any, ...]] = []
     made = SimpleNamespace(run=Launcher(found), packed_metadata=(4, 1, 0), function=1)
     monkeypatch.setattr(launch, "_COMPILED", {})
-    monkeypatch.setattr(launch, "in_c", lambda run: True)
+    monkeypatch.setattr(parallel_compile, "in_c", lambda run: True)
     monkeypatch.setattr(launch, "compiled", lambda warm_up: made)
-    monkeypatch.setattr(launch, "compile_side_by_side", lambda warm_ups: None)
+    monkeypatch.setattr(launch, "compile_side_by_side", lambda *_: None)
     monkeypatch.setattr(launch, "_encode", lambda descriptor, meta: [descriptor.base.data_ptr()])
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: STREAM, raising=False)
     few = SimpleNamespace(multi_processor_count=3)
@@ -61,7 +61,7 @@ def test_a_later_call_launches_what_the_first_did_for_its_own_tensors(
     for module in (plan, backward_launch):
         run = lambda steps, *_: (first.extend(steps), launch.run_in_order(steps))  # noqa: E731
         monkeypatch.setattr(module, "run_in_order", run)
-    monkeypatch.setattr(launches.Rooms, "note", lambda self, x: (self.tensors.append(x), noted.append(x), x)[2])
+    monkeypatch.setattr(launches.Rooms, "note", lambda self, x: (self.append(x), noted.append(x), x)[2])
 
     def call(made: GluonHopperPlan | None = None) -> tuple[GluonHopperPlan, dict[str, torch.Tensor]]:
         q, dout = (torch.zeros(1, heads, 300, head_dim, dtype=torch.bfloat16) for _ in range(2))
