@@ -46,6 +46,7 @@ SIZES = {
     "image": Size(48, 16, 257, 257),
     "cross": Size(2, 10, 4096, 77),
     "few queries": Size(32, 12, 32, 257),
+    "chunk": Size(1, 64, 256, 2048),  # programs split the keys of a tile
 }
 
 

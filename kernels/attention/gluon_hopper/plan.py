@@ -243,9 +243,9 @@ class Forward:
             self._recompute = Launch(forward_kernel, grid, plan.device, makers, (*rest, config), pdl=True)
         if split_kv:
             rest = (schedule.combines, plan.num_heads, plan.seqlen_q, *strides)
-            rest += (tile_rows, plan.size, configs.SCHEDULE_FIELDS, _COMBINED_ROWS, config.natural_lse)
+            rest += (tile_rows, plan.size, configs.SCHEDULE_FIELDS, _COMBINED_ROWS, config.natural_lse, True)
             grid = (schedule.combines.shape[0], tile_rows // _COMBINED_ROWS, 1)
-            self._combine = Launch(combine_kernel, grid, plan.device, (None,) * 5, rest)
+            self._combine = Launch(combine_kernel, grid, plan.device, (None,) * 5, rest, pdl=True)
 
     def __call__(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *slopes: torch.Tensor
@@ -407,10 +407,13 @@ def _form(plan: GluonHopperPlan, bfloat16: bool) -> tuple[configs.ForwardTiles, 
     """Return the tiles, and whether programs split the keys of the last round's; only where rows are not padded."""
     shape = (plan.size, plan.head_dim, plan.seqlen_q)
     tiles = tuning.forward_tiles(*shape, plan.causal, plan.window_size > 0, bfloat16, plan.seqlen_k)
-    if plan.causal or plan.window_size:
+    whole_rows = plan.head_dim == plan.size
+    if plan.window_size or plan.causal and not (whole_rows and tiles.host_schedule and plan.seqlen_q <= plan.seqlen_k):
         return tiles, False
-    lengths = tuning.FullMask(plan.seqlen_q, plan.seqlen_k, plan.n_heads, plan.multiprocessors, plan.l2_bytes)
-    return tuning.full_mask_form(tiles, plan.size, lengths, whole_rows=plan.head_dim == plan.size)
+    lengths = tuning.Lengths(plan.seqlen_q, plan.seqlen_k, plan.n_heads, plan.multiprocessors, plan.l2_bytes)
+    if plan.causal:
+        return tiles, tuning.splits_causal_keys(plan.size, tiles, lengths)
+    return tuning.full_mask_form(tiles, plan.size, lengths, whole_rows=whole_rows)
 
 
 def _schedule(
@@ -419,7 +422,7 @@ def _schedule(
     """Return how many programs there are, the tiles, and their schedule; of one number if programs work it out."""
     n_m = -(-plan.seqlen_q // tile_rows)
     n_tiles = n_m * plan.n_heads
-    programs = min(n_tiles, plan.multiprocessors)
+    programs = plan.multiprocessors if split_kv else min(n_tiles, plan.multiprocessors)
     heads_in_l2 = tuning.heads_in_l2(
         *(plan.seqlen_k, (plan.size + plan.size_v) // 2, plan.group_size, plan.n_heads, n_m, programs),
         rounds=1 if tiles.host_schedule else 2,

@@ -209,8 +209,8 @@ def packed_forward_tiles(size: int, length: int, keys: int, causal: bool, window
 
 
 @dataclass(frozen=True)
-class FullMask:
-    """Queries that see every key: what the form of their forward depends on in addition to head_dim."""
+class Lengths:
+    """What the form of a forward without a window depends on in addition to head_dim and mask."""
 
     seqlen_q: int
     seqlen_k: int
@@ -228,7 +228,7 @@ class FullMask:
 
 
 def full_mask_form(
-    tiles: ForwardTiles, size: int, mask: FullMask, whole_rows: bool = True
+    tiles: ForwardTiles, size: int, mask: Lengths, whole_rows: bool = True
 ) -> tuple[ForwardTiles, bool]:
     """Return what becomes of `forward_tiles` at these lengths, and whether programs split the last round's keys.
 
@@ -244,7 +244,7 @@ def full_mask_form(
     return tiles, whole_rows and splits_keys(size, n_tiles, min(n_tiles, mask.programs), n_blocks)
 
 
-def _fastest_64(tiles: ForwardTiles, mask: FullMask, splits: bool) -> tuple[ForwardTiles, bool]:
+def _fastest_64(tiles: ForwardTiles, mask: Lengths, splits: bool) -> tuple[ForwardTiles, bool]:
     """Choose how many rows a tile has, so that the last round is not a few tiles; or split the last round's keys."""
     block = -(-mask.seqlen_k // 64) + number("tile_blocks")
     forms, times = {}, {}
@@ -259,6 +259,23 @@ def _fastest_64(tiles: ForwardTiles, mask: FullMask, splits: bool) -> tuple[Forw
         split = unflagged * mask.tiles(4) / mask.programs * block + number("combine_blocks")
         found.append((split, forms[4], True))
     return min(found, key=lambda form: form[0])[1:]
+
+
+def splits_causal_keys(size: int, tiles: ForwardTiles, lengths: Lengths) -> bool:
+    """Return whether programs split keys under a causal mask: of all tiles where these are fewer than programs.
+
+    Of more tiles, of the last round's, if all tiles see about as many keys.
+    """
+    most = -(-lengths.seqlen_k // tiles.block_n)
+    least = -(-(lengths.seqlen_k - lengths.seqlen_q + 1) // tiles.block_n)
+    n_tiles, rounds = lengths.tiles(tiles.consumers), lengths.rounds(tiles.consumers)
+    alike = least >= number("split_causal_alike") * most
+    if size not in (64, 128, 256) or tiles.flag_overflow or most >= MOST_BLOCKS or not (rounds == 1 or alike):
+        return False
+    mean, tile = (most + least) / 2, number("tile_blocks")
+    alone = most + tile if rounds == 1 else rounds * (mean + tile)
+    split = n_tiles / lengths.programs * (mean + tile) + tile + number(f"combine_blocks_{size}")
+    return split < number("split_causal_gain") * alone
 
 
 def heads_in_l2(
