@@ -38,7 +38,7 @@ from .backward_common import (
     unpacked,
 )
 from .backward_dq_ring import DqRing, convert_share, count_finished, counter_of
-from .backward_schedule import program_key_tile, store_partial_dkv
+from .backward_schedule import heads_of_part, num_key_heads, program_key_tile, store_partial_dkv
 from .barriers import DO_EMPTY, Q_EMPTY, arrive_at, await_programs, pdl_launch_dependents, pdl_wait, wait_at
 from .compat import opaque_zero, tma_load
 from .masks import hide_queries
@@ -131,8 +131,8 @@ def _load_and_dq_partition(descs, ring, buffers, ds_s, dq_0, dq_1, bars, part_fu
     if not CONFIG.split_q or CONFIG.all_split:
         pdl_wait()  # lse, delta (with next_delta of the first heads only) and the zeros of the ring are its
     pdl_launch_dependents()
-    total = shape.group_size * (tile.high - tile.low)
-    h = tile.h_kv * shape.group_size
+    h, members = heads_of_part(tile.h_kv, shape.group_size, CONFIG)
+    total = members * (tile.high - tile.low)
     m = tile.low
     for number in range(gl.minimum(total, CONFIG.slots)):
         row = (tile.batch * shape.num_heads + h) * shape.padded_q + m * CONFIG.block_m
@@ -141,7 +141,7 @@ def _load_and_dq_partition(descs, ring, buffers, ds_s, dq_0, dq_1, bars, part_fu
         if m == tile.high:
             m = tile.low
             h += 1
-    heads = shape.num_heads // shape.group_size if CONFIG.linear_grid else gl.num_programs(1)
+    heads = num_key_heads(shape, CONFIG) if CONFIG.linear_grid else gl.num_programs(1)
     kv_head = tile.batch * heads + tile.h_kv
     per_head = shape.group_size * shape.n_m * 2
     key_tiles = gl.cdiv(shape.seqlen_k, CONFIG.block_n)
@@ -221,9 +221,10 @@ def _convert_earlier_head(ring, part_full, dq_0, dq_1, share, key_tiles, heads, 
     """Convert a share of dQ of the key head that is `ring.delay` before this one; a head has `key_tiles` shares."""
     old = kv_head - ring.delay
     if old >= 0:
+        h, members = heads_of_part(old % heads, group_size, CONFIG)
         convert_share(
-            share, key_tiles, old % ring.slots * per_head, ring, part_full, dq_0, dq_1, old // heads,
-            old % heads * group_size, group_size, per_head // group_size, CONFIG.head_dim // FRAGMENT)  # fmt: skip
+            share, key_tiles, old % ring.slots * per_head, ring, part_full, dq_0, dq_1, old // heads, h, members,
+            per_head // group_size, CONFIG.head_dim // FRAGMENT)  # fmt: skip
 
 
 @gluon.jit
@@ -280,8 +281,9 @@ def _gradients(consumer: gl.constexpr, dk, dv, o, do, next_delta, kv_head, buffe
     lse = gl.to_tensor(0)  # lse of the pending scores, where it is read ahead
     if CONFIG.head_dim > 64:
         lse = buffers.lse.index(0).load(gl.SliceLayout(0, s_t.type.layout))
-    for member in range(shape.group_size):
-        end = tile.high - (member + 1 == shape.group_size).to(gl.int32)
+    _h, members = heads_of_part(tile.h_kv, shape.group_size, CONFIG)
+    for member in range(members):
+        end = tile.high - (member + 1 == members).to(gl.int32)
         for PART in gl.static_range(3):
             if PART == 1 or (CONFIG.masked if PART == 0 else CONFIG.has_window):
                 for m in range(edges[PART], end if PART == 2 else gl.minimum(edges[PART + 1], end)):

@@ -249,7 +249,8 @@ class BackwardLaunches(ABC):
         """Return what a kernel with these tiles is compiled for."""
         plan = self.plan
         masked = plan.masked(tiles.block_n)
-        return configs.backward_config(plan, tiles, masked=masked, group_splits=plan.group_splits, **plan.of_scores)
+        groups = {"group_splits": plan.group_splits, "uneven_group": plan.uneven_group}
+        return configs.backward_config(plan, tiles, masked=masked, **groups, **plan.of_scores)
 
     def row_of(self, like: torch.Tensor, more: int = 0) -> torch.Tensor:
         """Return room for lse or delta, padded to whole tiles, and for more numbers behind."""
@@ -281,6 +282,7 @@ class AddingBackward(BackwardLaunches):
         rest = (
             *(*self.dq_strides, plan.num_heads, plan.seqlen_q, self.n_m, plan.softmax_scale, first_head, ring_heads),
             *(tiles.block_m, tiles.fragments, plan.head_dim, True),
+            *((plan.uneven_group, plan.group_size) if plan.uneven_group else ()),
         )
         grid = (heads * self.n_m * tiles.fragments, 1, 1)
         return Launch(finish_kernel, grid, plan.device, (None, None), rest, pdl=True)
@@ -402,7 +404,7 @@ class DqWarpgroupBackward(AddingBackward):
             delay = self._kv_heads  # everything stays where it is until finish_kernel
         self._ring_slots = min(self._kv_heads, 2 * delay)
         super().__init__(plan, tiles, like)
-        next_delta = delay < self._kv_heads and tuning.computes_next_delta(
+        next_delta = (delay < self._kv_heads and not plan.uneven_group) and tuning.computes_next_delta(
             plan.size, plan.seqlen_q, plan.seqlen_k, *masks
         )
         if next_delta:

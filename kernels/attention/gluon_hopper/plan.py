@@ -84,7 +84,7 @@ class GluonHopperPlan:
         chip = torch.cuda.get_device_properties(self.device)
         self.multiprocessors = chip.multi_processor_count
         self.l2_bytes: int = getattr(chip, "L2_cache_size", 0)  # distinguishes an H100 from an H200; 0 if unknown
-        self.group_splits = 1
+        self.group_splits, self.uneven_group = 1, 0
         self._forward = (ForwardByHalves if self.size == configs.HALVED else Forward)(self, q, k, v)
 
     def masked(self, block_n: int) -> bool:
@@ -158,7 +158,8 @@ class GluonHopperPlan:
 
     def _backward_of(self, given: BackwardInputs, two_kernels: bool) -> _Backward:
         sizes = (self.size, self.batch * self.num_kv_heads, self.group_size, self.seqlen_q, self.seqlen_k)
-        splits = tuning.group_splits(*sizes, self.causal, self.window_size, self.multiprocessors)
+        uneven = self.size == 64 and not two_kernels and not self.of_scores
+        splits = tuning.group_splits(*sizes, self.causal, self.window_size, self.multiprocessors, uneven)
         shape = self.with_groups_split(splits)
         adding = DqWarpgroupBackward if shape._has_dq_warpgroup() else SingleKernelBackward
         return (TwoKernelBackward if two_kernels else adding)(shape, given)
@@ -167,7 +168,8 @@ class GluonHopperPlan:
         """Return a plan that counts each part of a group of query heads as a group with a separate key head."""
         plan = copy(self)
         plan.group_splits, plan.num_kv_heads = splits, self.num_kv_heads * splits
-        plan.group_size = self.group_size // splits
+        plan.group_size = -(-self.group_size // splits)
+        plan.uneven_group = self.group_size if self.group_size % splits else 0
         return plan
 
     @cached_property

@@ -143,7 +143,7 @@ class SharedKeys:
         and read once more.
         """
         keys = backward_tiles("keys" if self.size == 256 else "sums", self.size).block_n
-        tiles, heads = -(-self.seqlen_k // keys), self.group_size // splits
+        tiles, heads = -(-self.seqlen_k // keys), -(-self.group_size // splits)
         longest, shortest = (number("program_rows") + rows for rows in self._rows_seen(keys))
         work = (longest + shortest) / 2 * tiles * self.n_kv_heads * self.group_size / programs
         if shortest > longest / 2:
@@ -168,19 +168,31 @@ class SharedKeys:
 
 
 def group_splits(
-    size: int, n_kv_heads: int, group_size: int, seqlen_q: int, seqlen_k: int, causal: bool, window: int, programs: int
+    size: int,
+    n_kv_heads: int,
+    group_size: int,
+    seqlen_q: int,
+    seqlen_k: int,
+    causal: bool,
+    window: int,
+    programs: int,
+    uneven: bool = False,
 ) -> int:
     """Return into how many parts, of as many heads each, the backward splits a group of query heads.
 
     The fewest whose time is within an eighth of the shortest; `n_kv_heads` is batch x num_kv_heads. At head_dim 256
     only whole groups and single heads were timed. Where keys are wider than values, each query head has its own keys,
-    and nothing is split; nor at head_dim 512, where the backward is triton_fa2's.
+    and nothing is split; nor at head_dim 512, where the backward is triton_fa2's. `uneven`: where the size of a group
+    is a prime number, the last part may have fewer heads.
     """
     if size in (WIDE_KEYS, HALVED):
         return 1
     shape = SharedKeys(size, n_kv_heads, group_size, seqlen_q, seqlen_k, causal, window)
     timed = (1, group_size) if size == 256 else range(1, group_size + 1)
-    times = {n: shape.microseconds(n, programs) for n in timed if group_size % n == 0}
+    fits = [n for n in timed if group_size % n == 0]
+    if uneven and len(fits) == 2:  # each as the fewest parts of at most so many heads
+        fits = sorted({-(-group_size // heads) for heads in timed})
+    times = {n: shape.microseconds(n, programs) for n in fits}
     most = number("near_shortest") * min(times.values())
     return next(splits for splits, time in times.items() if time <= most)
 
