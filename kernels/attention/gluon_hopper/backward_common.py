@@ -336,14 +336,13 @@ def finish_kernel(fragments, dq, dq_b, dq_h, dq_m, num_heads, seqlen_q, n_m, sof
     number = tl.num_programs(0) - 1 - tl.program_id(0)
     head = (first_head + number // (n_m * FRAGMENTS)).to(tl.int64)
     fragment = number % (n_m * FRAGMENTS)
-    own_head = head
-    there = True
+    own_head, end = head, seqlen_q
     if GROUP > 0:
         SPLITS: tl.constexpr = (GROUP + PART - 1) // PART
         group = head // (SPLITS * PART)
         member = head - group * (SPLITS * PART)
         own_head = group * GROUP + member
-        there = member < GROUP
+        end = tl.where(member < GROUP, seqlen_q, 0)
     batch = own_head // num_heads
     h = own_head - batch * num_heads
     if PDL:
@@ -363,6 +362,6 @@ def finish_kernel(fragments, dq, dq_b, dq_h, dq_m, num_heads, seqlen_q, n_m, sof
     else:  # one below the other
         rows = m * BLOCK_M + part + tl.arange(0, 64)
         columns = tl.arange(0, 64)
-    mask = (rows < seqlen_q)[:, None] & (columns < HEAD_DIM)[None, :] & there
+    mask = (rows < end)[:, None] & (columns < HEAD_DIM)[None, :]
     place = dq + batch * dq_b + h * dq_h + rows[:, None].to(tl.int64) * dq_m + columns[None, :]
     tl.store(place, (values * softmax_scale).to(dq.dtype.element_ty), mask)

@@ -449,15 +449,15 @@ def _seen_of_split(lse):
 
 @triton.jit(do_not_specialize=["num_heads", "seqlen_q", "out_b", "out_h", "out_m"])
 def combine_kernel(partial_out, partial_lse, out, lse, natural_lse, combines, num_heads, seqlen_q, out_b, out_h, out_m,
-                   TILE: tl.constexpr, HEAD_DIM: tl.constexpr, FIELDS: tl.constexpr, ROWS: tl.constexpr,
-                   NATURAL: tl.constexpr, PDL: tl.constexpr = False):  # fmt: skip
+                   TILE: tl.constexpr, HEAD_DIM: tl.constexpr, ROWS: tl.constexpr, NATURAL: tl.constexpr,
+                   PDL: tl.constexpr = False):  # fmt: skip
     """Combine ROWS rows of a tile whose keys were split: outputs, weighted by their logsumexps.
 
-    `partial_out` holds TILE normalised rows of HEAD_DIM numbers for each split. `combines` has FIELDS numbers for each
+    `partial_out` holds TILE normalised rows of HEAD_DIM numbers for each split. `combines` has four numbers for each
     tile: query tile, head, first split, number of splits. Strides of `out` are in eights of numbers. PDL: the kernel
     before this one may not have ended.
     """
-    entry = combines + FIELDS * tl.program_id(0)
+    entry = combines + _FIELDS * tl.program_id(0)
     m, head = tl.load(entry), tl.load(entry + 1).to(tl.int64)
     first, n = tl.load(entry + 2), tl.load(entry + 3)
     batch = head // num_heads

@@ -245,7 +245,7 @@ class Forward:
             self._recompute = Launch(forward_kernel, grid, plan.device, makers, (*rest, config), pdl=True)
         if split_kv:
             rest = (schedule.combines, plan.num_heads, plan.seqlen_q, *strides)
-            rest += (tile_rows, plan.size, configs.SCHEDULE_FIELDS, _COMBINED_ROWS, config.natural_lse, True)
+            rest += (tile_rows, plan.size, _COMBINED_ROWS, config.natural_lse, True)
             grid = (schedule.combines.shape[0], tile_rows // _COMBINED_ROWS, 1)
             self._combine = Launch(combine_kernel, grid, plan.device, (None,) * 5, rest, pdl=True)
 
