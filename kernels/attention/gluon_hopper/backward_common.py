@@ -325,7 +325,7 @@ def prepare_kernel(out, dout, lse, lse_padded, delta_padded, fragments, strides,
 
 
 @triton.jit(do_not_specialize=["num_heads", "seqlen_q", "n_m", "first_head", "ring_heads"])
-def finish_kernel(fragments, dq, dq_b, dq_h, dq_m, num_heads, seqlen_q, n_m, softmax_scale, first_head, ring_heads,
+def finish_kernel(fragments, dq, strides, num_heads, seqlen_q, n_m, softmax_scale, first_head, ring_heads,
                   BLOCK_M: tl.constexpr, FRAGMENTS: tl.constexpr, HEAD_DIM: tl.constexpr, PDL: tl.constexpr = False,
                   GROUP: tl.constexpr = 0, PART: tl.constexpr = 0):  # fmt: skip
     """Convert a 64 x 64 fragment of dQ from the order of the registers that held it to rows and columns.
@@ -363,5 +363,6 @@ def finish_kernel(fragments, dq, dq_b, dq_h, dq_m, num_heads, seqlen_q, n_m, sof
         rows = m * BLOCK_M + part + tl.arange(0, 64)
         columns = tl.arange(0, 64)
     mask = (rows < end)[:, None] & (columns < HEAD_DIM)[None, :]
+    dq_b, dq_h, dq_m = strides
     place = dq + batch * dq_b + h * dq_h + rows[:, None].to(tl.int64) * dq_m + columns[None, :]
     tl.store(place, (values * softmax_scale).to(dq.dtype.element_ty), mask)

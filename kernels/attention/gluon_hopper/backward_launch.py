@@ -280,7 +280,7 @@ class AddingBackward(BackwardLaunches):
         """Return the launch that converts dQ of so many heads from `first_head` on; `ring_heads` have fragments."""
         plan, tiles = self.plan, self.tiles
         rest = (
-            *(*self.dq_strides, plan.num_heads, plan.seqlen_q, self.n_m, plan.softmax_scale, first_head, ring_heads),
+            *(self.dq_strides, plan.num_heads, plan.seqlen_q, self.n_m, plan.softmax_scale, first_head, ring_heads),
             *(tiles.block_m, tiles.fragments, plan.head_dim, True),
             *((plan.uneven_group, plan.group_size) if plan.uneven_group else ()),
         )

@@ -158,9 +158,7 @@ def _deal(blocks: Sequence[int], tiles: list[int], programs: int) -> tuple[list[
     return taken, max(ready) // programs / 2
 
 
-def _split(
-    blocks: Sequence[int], tiles: list[tuple[int, int]], programs: int
-) -> list[tuple[int, int, int, int, int]]:
+def _split(blocks: Sequence[int], tiles: list[tuple[int, int]], programs: int) -> list[tuple[int, int, int, int, int]]:
     """Give every program as many key blocks of the tiles: (program, tile, head, split, blocks), tile after tile."""
     total = sum(blocks[m] for m, _ in tiles)
     found: list[tuple[int, int, int, int, int]] = []

@@ -158,9 +158,9 @@ class GluonHopperPlan:
 
     def _backward_of(self, given: BackwardInputs, two_kernels: bool) -> _Backward:
         sizes = (self.size, self.batch * self.num_kv_heads, self.group_size, self.seqlen_q, self.seqlen_k)
-        uneven = self.size == 64 and not two_kernels and not self.of_scores
-        splits = tuning.group_splits(*sizes, self.causal, self.window_size, self.multiprocessors, uneven)
-        shape = self.with_groups_split(splits)
+        shared = tuning.SharedKeys(*sizes, self.causal, self.window_size)
+        uneven = self.size == 64 and not (two_kernels or self.of_scores)
+        shape = self.with_groups_split(tuning.group_splits(shared, self.multiprocessors, uneven))
         adding = DqWarpgroupBackward if shape._has_dq_warpgroup() else SingleKernelBackward
         return (TwoKernelBackward if two_kernels else adding)(shape, given)
 

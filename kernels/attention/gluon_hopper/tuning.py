@@ -167,31 +167,20 @@ class SharedKeys:
         return self.seqlen_q, min(self.seqlen_q, keys) if self.causal else self.seqlen_q
 
 
-def group_splits(
-    size: int,
-    n_kv_heads: int,
-    group_size: int,
-    seqlen_q: int,
-    seqlen_k: int,
-    causal: bool,
-    window: int,
-    programs: int,
-    uneven: bool = False,
-) -> int:
+def group_splits(shape: SharedKeys, programs: int, uneven: bool = False) -> int:
     """Return into how many parts, of as many heads each, the backward splits a group of query heads.
 
-    The fewest whose time is within an eighth of the shortest; `n_kv_heads` is batch x num_kv_heads. At head_dim 256
-    only whole groups and single heads were timed. Where keys are wider than values, each query head has its own keys,
-    and nothing is split; nor at head_dim 512, where the backward is triton_fa2's. `uneven`: where the size of a group
-    is a prime number, the last part may have fewer heads.
+    The fewest whose time is within an eighth of the shortest. At head_dim 256 only whole groups and single heads were
+    timed. Where keys are wider than values, each query head has its own keys, and nothing is split; nor at head_dim
+    512, where the backward is triton_fa2's. `uneven`: the last part of a prime number of heads may have fewer.
     """
+    size, heads = shape.size, shape.group_size
     if size in (WIDE_KEYS, HALVED):
         return 1
-    shape = SharedKeys(size, n_kv_heads, group_size, seqlen_q, seqlen_k, causal, window)
-    timed = (1, group_size) if size == 256 else range(1, group_size + 1)
-    fits = [n for n in timed if group_size % n == 0]
-    if uneven and len(fits) == 2:  # each as the fewest parts of at most so many heads
-        fits = sorted({-(-group_size // heads) for heads in timed})
+    timed = (1, heads) if size == 256 else range(1, heads + 1)
+    fits = [n for n in timed if heads % n == 0]
+    if uneven and len(fits) == 2:
+        fits = sorted({-(-heads // most) for most in timed})
     times = {n: shape.microseconds(n, programs) for n in fits}
     most = number("near_shortest") * min(times.values())
     return next(splits for splits, time in times.items() if time <= most)
@@ -239,9 +228,7 @@ class Lengths:
         return -(-self.tiles(consumers) // self.programs)
 
 
-def full_mask_form(
-    tiles: ForwardTiles, size: int, mask: Lengths, whole_rows: bool = True
-) -> tuple[ForwardTiles, bool]:
+def full_mask_form(tiles: ForwardTiles, size: int, mask: Lengths, whole_rows: bool = True) -> tuple[ForwardTiles, bool]:
     """Return what becomes of `forward_tiles` at these lengths, and whether programs split the last round's keys.
 
     They do only if rows are whole: head_dim is not padded.

@@ -39,7 +39,7 @@ def test_fragments_of_dq_return_to_rows_and_columns(
         counted = 8
         fragments = fragments.view(heads, -1, 4096)[[0, 1, 2, 0, 3, 4, 5, 0]]
     out = torch.full((1, heads, seqlen, head_dim), math.nan, device=device)
-    sizes = (*out.stride()[:3], heads, seqlen, n_m, 2.0, 0, counted, block_m, 2, head_dim, False, *uneven)
+    sizes = (out.stride()[:3], heads, seqlen, n_m, 2.0, 0, counted, block_m, 2, head_dim, False, *uneven)
     backward_common.finish_kernel[(counted * n_m * 2,)](fragments, out, *sizes)
     assert torch.equal(out[0].cpu(), 2 * dq[:, :seqlen, :head_dim])
 
@@ -51,7 +51,7 @@ def test_the_last_heads_of_dq_are_read_from_their_slots_in_the_ring(device: str)
     for head in range(first, heads):
         ring[head % slots] = torch.stack([fragment_of(tile) for tile in dq[head].view(2, 64, 64)])
     out = torch.full((1, heads, 128, 64), math.nan, device=device)
-    sizes = (*out.stride()[:3], heads, 128, 1, 1.0, first, slots, 128, 2, 64)
+    sizes = (out.stride()[:3], heads, 128, 1, 1.0, first, slots, 128, 2, 64)
     backward_common.finish_kernel[((heads - first) * 2,)](ring.to(device), out, *sizes)
     assert torch.equal(out[0, first:].cpu(), dq[first:])
     assert torch.all(out[0, :first].isnan())

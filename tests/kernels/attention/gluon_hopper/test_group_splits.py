@@ -62,9 +62,9 @@ def test_dk_and_dv_are_the_sums_of_their_parts(device: str, splits: int, head_di
 # head_dim, key heads, query heads of each, queries, keys, causal
 @pytest.mark.parametrize("shape, splits", named(__file__, "splits of groups"))
 def test_groups_are_split_where_that_saves_time(shape: tuple[Any, ...], splits: int) -> None:
-    assert tuning.group_splits(*shape, 0, 132) == splits
+    assert tuning.group_splits(tuning.SharedKeys(*shape, 0), 132) == splits
 
 
 @pytest.mark.parametrize(("shape", "splits"), [((64, 1, 71, 256, 2048), 8), ((64, 2, 71, 2048, 2048), 36)])
 def test_a_prime_number_of_heads_may_be_split_into_uneven_parts(shape: tuple[int, ...], splits: int) -> None:
-    assert tuning.group_splits(*shape, True, 0, 132, uneven=True) == splits
+    assert tuning.group_splits(tuning.SharedKeys(*shape, True, 0), 132, uneven=True) == splits
