@@ -39,7 +39,7 @@ from .backward_common import (
 )
 from .backward_dq_ring import DqRing, convert_share, count_finished, counter_of
 from .backward_schedule import heads_of_part, num_key_heads, program_key_tile, store_partial_dkv
-from .barriers import DO_EMPTY, Q_EMPTY, arrive_at, await_programs, pdl_launch_dependents, pdl_wait, wait_at
+from .barriers import DO_EMPTY, Q_EMPTY, arrive_at, await_programs, mbarriers, pdl_launch_dependents, pdl_wait, wait_at
 from .compat import opaque_zero, tma_load
 from .masks import hide_queries
 from .pieces import add_in_columns, product_over_columns, wait_for_pieces, zeros_in_columns
@@ -81,27 +81,14 @@ def dq_warpgroup_kernel(q_desc, k_desc, v_desc, do_desc, fragments_desc, dk_desc
     ds_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([CONFIG.block_m, CONFIG.block_n], dtype)
     ds_s = gl.allocate_shared_memory(dtype, [STAGES, CONFIG.block_m, CONFIG.block_n], ds_layout)
     dq_0, dq_1 = fragment_buffers()
-    bar: gl.constexpr = mbarrier.MBarrierLayout()
     slots: gl.constexpr = CONFIG.slots
-    kv_full = gl.allocate_shared_memory(gl.int64, [1], bar)
-    q_full = gl.allocate_shared_memory(gl.int64, [slots, 1], bar)
-    do_full = gl.allocate_shared_memory(gl.int64, [slots, 1], bar)
-    ds_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], bar)
-    part_full = gl.allocate_shared_memory(gl.int64, [2, 1], bar)
-    delta_written = gl.allocate_shared_memory(gl.int64, [1], bar)
-    mbarrier.init(kv_full, count=1)
-    mbarrier.init(delta_written, count=2)
-    mbarrier.init(part_full.index(0), count=1)
-    mbarrier.init(part_full.index(1), count=1)
-    for i in gl.static_range(slots):
-        mbarrier.init(q_full.index(i), count=1)
-        mbarrier.init(do_full.index(i), count=1)
-    for i in gl.static_range(STAGES):
-        mbarrier.init(ds_empty.index(i), count=1)
+    bars = DqWarpgroupBarriers(kv_full=mbarriers(0), q_full=mbarriers(slots), do_full=mbarriers(slots),
+                               ds_empty=mbarriers(STAGES))  # fmt: skip
+    part_full = mbarriers(2)
+    delta_written = mbarriers(0, 2)
     by_length: gl.constexpr = CONFIG.head_dim > 64
     tile, split = program_key_tile(split_table, shape, order, CONFIG, by_length)
     descs = BackwardDescriptors(q=q_desc, k=k_desc, v=v_desc, do=do_desc, lse=lse_desc, delta=delta_desc)
-    bars = DqWarpgroupBarriers(kv_full=kv_full, q_full=q_full, do_full=do_full, ds_empty=ds_empty)
     ring = DqRing(fragments=fragments, fragments_desc=fragments_desc, dq_desc=dq_desc, slots=ring_size.slots,
                   delay=ring_size.delay, softmax_scale=scales.softmax)  # fmt: skip
     next_delta = NextDelta(out=out, dout=dout, delta=delta, written=delta_written, delay=ring_size.delay,
