@@ -282,7 +282,7 @@ class AddingBackward(BackwardLaunches):
         rest = (
             *(self.dq_strides, plan.num_heads, plan.seqlen_q, self.n_m, plan.softmax_scale, first_head, ring_heads),
             *(tiles.block_m, tiles.fragments, plan.head_dim, True),
-            *((plan.uneven_group, plan.group_size) if plan.uneven_group else ()),
+            *((plan.uneven_group, plan.group_size) if plan.uneven_group else (0, 0)),
         )
         grid = (heads * self.n_m * tiles.fragments, 1, 1)
         return Launch(finish_kernel, grid, plan.device, (None, None), rest, pdl=True)

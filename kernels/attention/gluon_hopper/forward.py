@@ -61,6 +61,7 @@ from .rows import keep_block, keep_factors, kept_blocks, store_tile
 _FIELDS = gl.constexpr(SCHEDULE_FIELDS)
 _LARGE_SCORE = gl.constexpr(64.0)  # in powers of two, above what normal numbers reach
 _LN2 = gl.constexpr(math.log(2))
+_AT_ONCE = gl.constexpr(4)  # splits that a program of combine_kernel loads at once
 
 
 # Shared memory of a program: `q`: consumers x q_slots tiles of (rows, head_dim), `k`: kv_slots tiles of (block_n,
@@ -368,10 +369,16 @@ def _store_lse(consumer: gl.constexpr, output, tile, m_i, l_i, top, shape, dtype
         if tile.split < 0:
             gl.store(output.lse + first + rows, lse, mask=rows < seqlen_q)
         else:
-            gl.store(output.partial_lse + (tile.split * CONFIG.consumers + consumer) * CONFIG.rows + own, lse)
+            gl.store(output.partial_lse + _row_of_split(tile, CONFIG) + own, lse)
     else:
         gl.store(output.lse + first + rows, lse, mask=rows < seqlen_q)
     return 1.0 / gl.where(l_i == 0.0, 1.0, _sum_of_rounded(l_i, largest, m_i, dtype))
+
+
+@gluon.jit
+def _row_of_split(tile, CONFIG: gl.constexpr):
+    """Return where the 64 rows of a consumer's tile are among those of all splits."""
+    return (tile.split * CONFIG.consumers + tile.row // CONFIG.rows % CONFIG.consumers) * CONFIG.rows
 
 
 @gluon.jit
@@ -408,7 +415,7 @@ def _store_output(consumer: gl.constexpr, output, tile, slot, x, num_heads, CONF
         if CONFIG.split_kv:  # noqa: SIM102 - decided at compile time
             if tile.split >= 0:
                 address = output.partial_out
-                row = (tile.split * CONFIG.consumers + consumer) * x.shape[0]
+                row = _row_of_split(tile, CONFIG)
                 stride = gl.to_tensor(x.shape[1] // 8)
                 seqlen_q = row + x.shape[0]
         store_tile(address, stride, row, seqlen_q, x, CONFIG.unpadded_head_dim)
@@ -419,17 +426,9 @@ def _store_output(consumer: gl.constexpr, output, tile, slot, x, num_heads, CONF
             if tile.split < 0:
                 tma_store(output.out, [batch, head, row, 0], slot)
             else:
-                first = (tile.split * CONFIG.consumers + consumer) * x.shape[0]
-                tma_store(output.partial_out, [0, 0, first, 0], slot)
+                tma_store(output.partial_out, [0, 0, _row_of_split(tile, CONFIG), 0], slot)
         else:
             tma_store(output.out, [batch, head, row, 0], slot)
-
-
-@triton.jit
-def _seen_of_split(lse):
-    """Load a split's logsumexps of rows, -inf where a row sees none of its keys."""
-    lse = tl.load(lse)
-    return tl.where(lse == float("inf"), float("-inf"), lse)
 
 
 @triton.jit(do_not_specialize=["num_heads", "seqlen_q", "out_b", "out_h", "out_m"])
@@ -450,17 +449,24 @@ def combine_kernel(partial_out, partial_lse, out, lse, natural_lse, combines, nu
     within = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     columns = tl.arange(0, HEAD_DIM)
     top = tl.full([ROWS], float("-inf"), tl.float32)
-    if PDL:
-        gdc_wait()
-    for i in range(n):
-        top = tl.maximum(top, _seen_of_split(partial_lse + (first + i) * TILE + within))
     weight = tl.zeros([ROWS], tl.float32)
     total = tl.zeros([ROWS, HEAD_DIM], tl.float32)
-    for i in range(n):
-        own = tl.exp2(_seen_of_split(partial_lse + (first + i) * TILE + within) - top)
-        place = ((first + i) * TILE + within).to(tl.int64) * HEAD_DIM
-        total += own[:, None] * tl.load(partial_out + place[:, None] + columns[None, :]).to(tl.float32)
-        weight += own
+    if PDL:
+        gdc_wait()
+    for i in range(0, n, _AT_ONCE):  # one load after the other would take longer
+        splits = i + tl.arange(0, _AT_ONCE)
+        there = splits < n
+        place = (first + splits)[:, None] * TILE + within[None, :]
+        seen = tl.load(partial_lse + place, there[:, None], float("-inf"))
+        seen = tl.where(seen == float("inf"), float("-inf"), seen)  # a row sees none of a split's keys
+        places = partial_out + place.to(tl.int64)[:, :, None] * HEAD_DIM + columns[None, None, :]
+        parts = tl.load(places, there[:, None, None], 0.0)
+        new_top = tl.maximum(top, tl.max(seen, 0))
+        own = tl.exp2(seen - new_top[None, :])
+        before = tl.exp2(top - new_top)
+        total = total * before[:, None] + tl.sum(own[:, :, None] * parts.to(tl.float32), 0)
+        weight = weight * before + tl.sum(own, 0)
+        top = new_top
     rows = m * TILE + within
     inside = rows < seqlen_q
     found = top + tl.log2(weight)

@@ -200,7 +200,7 @@ def _is_dense(x: torch.Tensor) -> bool:
     return x.is_contiguous() or torch.empty_like(x, device="meta").stride() == x.stride()
 
 
-_COMBINED_ROWS = 16  # rows of a program of combine_kernel
+_COMBINED = 1024  # numbers of a program of combine_kernel
 _KEPT_SLOTS = 4  # blocks of P and values under way
 Part = tuple[int, Tiling, TileSchedule]  # how many programs compute some of the heads, their tiles, and whose are which
 
@@ -245,8 +245,8 @@ class Forward:
             self._recompute = Launch(forward_kernel, grid, plan.device, makers, (*rest, config), pdl=True)
         if split_kv:
             rest = (schedule.combines, plan.num_heads, plan.seqlen_q, *strides)
-            rest += (tile_rows, plan.size, _COMBINED_ROWS, config.natural_lse, True)
-            grid = (schedule.combines.shape[0], tile_rows // _COMBINED_ROWS, 1)
+            rest += (tile_rows, plan.size, _COMBINED // plan.size, config.natural_lse, True)
+            grid = (schedule.combines.shape[0], tile_rows * plan.size // _COMBINED, 1)
             self._combine = Launch(combine_kernel, grid, plan.device, (None,) * 5, rest, pdl=True)
 
     def __call__(
