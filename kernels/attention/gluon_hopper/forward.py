@@ -61,7 +61,6 @@ from .rows import keep_block, keep_factors, kept_blocks, store_tile
 _FIELDS = gl.constexpr(SCHEDULE_FIELDS)
 _LARGE_SCORE = gl.constexpr(64.0)  # in powers of two, above what normal numbers reach
 _LN2 = gl.constexpr(math.log(2))
-_AT_ONCE = gl.constexpr(4)  # splits that a program of combine_kernel loads at once
 
 
 # Shared memory of a program: `q`: consumers x q_slots tiles of (rows, head_dim), `k`: kv_slots tiles of (block_n,
@@ -431,6 +430,13 @@ def _store_output(consumer: gl.constexpr, output, tile, slot, x, num_heads, CONF
             tma_store(output.out, [batch, head, row, 0], slot)
 
 
+@triton.jit
+def _seen_of_split(lse):
+    """Load a split's logsumexps of rows, -inf where a row sees none of its keys."""
+    lse = tl.load(lse)
+    return tl.where(lse == float("inf"), float("-inf"), lse)
+
+
 @triton.jit(do_not_specialize=["num_heads", "seqlen_q", "out_b", "out_h", "out_m"])
 def combine_kernel(partial_out, partial_lse, out, lse, natural_lse, combines, num_heads, seqlen_q, out_b, out_h, out_m,
                    TILE: tl.constexpr, HEAD_DIM: tl.constexpr, ROWS: tl.constexpr, NATURAL: tl.constexpr,
@@ -449,24 +455,17 @@ def combine_kernel(partial_out, partial_lse, out, lse, natural_lse, combines, nu
     within = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     columns = tl.arange(0, HEAD_DIM)
     top = tl.full([ROWS], float("-inf"), tl.float32)
-    weight = tl.zeros([ROWS], tl.float32)
-    total = tl.zeros([ROWS, HEAD_DIM], tl.float32)
     if PDL:
         gdc_wait()
-    for i in range(0, n, _AT_ONCE):  # one load after the other would take longer
-        splits = i + tl.arange(0, _AT_ONCE)
-        there = splits < n
-        place = (first + splits)[:, None] * TILE + within[None, :]
-        seen = tl.load(partial_lse + place, there[:, None], float("-inf"))
-        seen = tl.where(seen == float("inf"), float("-inf"), seen)  # a row sees none of a split's keys
-        places = partial_out + place.to(tl.int64)[:, :, None] * HEAD_DIM + columns[None, None, :]
-        parts = tl.load(places, there[:, None, None], 0.0)
-        new_top = tl.maximum(top, tl.max(seen, 0))
-        own = tl.exp2(seen - new_top[None, :])
-        before = tl.exp2(top - new_top)
-        total = total * before[:, None] + tl.sum(own[:, :, None] * parts.to(tl.float32), 0)
-        weight = weight * before + tl.sum(own, 0)
-        top = new_top
+    for i in range(n):
+        top = tl.maximum(top, _seen_of_split(partial_lse + (first + i) * TILE + within))
+    weight = tl.zeros([ROWS], tl.float32)
+    total = tl.zeros([ROWS, HEAD_DIM], tl.float32)
+    for i in range(n):
+        own = tl.exp2(_seen_of_split(partial_lse + (first + i) * TILE + within) - top)
+        place = ((first + i) * TILE + within).to(tl.int64) * HEAD_DIM
+        total += own[:, None] * tl.load(partial_out + place[:, None] + columns[None, :]).to(tl.float32)
+        weight += own
     rows = m * TILE + within
     inside = rows < seqlen_q
     found = top + tl.log2(weight)

@@ -159,7 +159,8 @@ class GluonHopperPlan:
     def _backward_of(self, given: BackwardInputs, two_kernels: bool) -> _Backward:
         sizes = (self.size, self.batch * self.num_kv_heads, self.group_size, self.seqlen_q, self.seqlen_k)
         shared = tuning.SharedKeys(*sizes, self.causal, self.window_size)
-        uneven = self.size == 64 and not (two_kernels or self.of_scores)
+        ahead = tuning.computes_next_delta(sizes[0], *sizes[3:], self.causal, self.window_size > 0)
+        uneven = self.size == 64 and not (two_kernels or self.of_scores or ahead)
         shape = self.with_groups_split(tuning.group_splits(shared, self.multiprocessors, uneven))
         adding = DqWarpgroupBackward if shape._has_dq_warpgroup() else SingleKernelBackward
         return (TwoKernelBackward if two_kernels else adding)(shape, given)
@@ -200,7 +201,7 @@ def _is_dense(x: torch.Tensor) -> bool:
     return x.is_contiguous() or torch.empty_like(x, device="meta").stride() == x.stride()
 
 
-_COMBINED = 1024  # numbers of a program of combine_kernel
+_COMBINED_ROWS = 16  # rows of a program of combine_kernel
 _KEPT_SLOTS = 4  # blocks of P and values under way
 Part = tuple[int, Tiling, TileSchedule]  # how many programs compute some of the heads, their tiles, and whose are which
 
@@ -245,8 +246,8 @@ class Forward:
             self._recompute = Launch(forward_kernel, grid, plan.device, makers, (*rest, config), pdl=True)
         if split_kv:
             rest = (schedule.combines, plan.num_heads, plan.seqlen_q, *strides)
-            rest += (tile_rows, plan.size, _COMBINED // plan.size, config.natural_lse, True)
-            grid = (schedule.combines.shape[0], tile_rows * plan.size // _COMBINED, 1)
+            rest += (tile_rows, plan.size, _COMBINED_ROWS, config.natural_lse, True)
+            grid = (schedule.combines.shape[0], tile_rows // _COMBINED_ROWS, 1)
             self._combine = Launch(combine_kernel, grid, plan.device, (None,) * 5, rest, pdl=True)
 
     def __call__(
@@ -414,7 +415,7 @@ def _form(plan: GluonHopperPlan, bfloat16: bool) -> tuple[configs.ForwardTiles, 
         return tiles, False
     lengths = tuning.Lengths(plan.seqlen_q, plan.seqlen_k, plan.n_heads, plan.multiprocessors, plan.l2_bytes)
     if plan.causal:
-        return tiles, tuning.splits_causal_keys(plan.size, tiles, lengths)
+        return tuning.causal_form(tiles, plan.size, lengths)
     return tuning.full_mask_form(tiles, plan.size, lengths, whole_rows=whole_rows)
 
 

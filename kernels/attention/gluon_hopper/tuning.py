@@ -179,8 +179,8 @@ def group_splits(shape: SharedKeys, programs: int, uneven: bool = False) -> int:
         return 1
     timed = (1, heads) if size == 256 else range(1, heads + 1)
     fits = [n for n in timed if heads % n == 0]
-    if uneven and len(fits) == 2:
-        fits = sorted({-(-heads // most) for most in timed})
+    if uneven and len(fits) == 2 and heads >= number("uneven_group"):
+        fits = [*sorted({-(-heads // most) for most in timed[number("uneven_part") - 1 :]}), heads]
     times = {n: shape.microseconds(n, programs) for n in fits}
     most = number("near_shortest") * min(times.values())
     return next(splits for splits, time in times.items() if time <= most)
@@ -260,21 +260,22 @@ def _fastest_64(tiles: ForwardTiles, mask: Lengths, splits: bool) -> tuple[Forwa
     return min(found, key=lambda form: form[0])[1:]
 
 
-def splits_causal_keys(size: int, tiles: ForwardTiles, lengths: Lengths) -> bool:
-    """Return whether programs split keys under a causal mask: of all tiles where these are fewer than programs.
+def causal_form(tiles: ForwardTiles, size: int, lengths: Lengths) -> tuple[ForwardTiles, bool]:
+    """Return the tiles under a causal mask, and whether programs split keys: where all tiles see about as many.
 
-    Of more tiles, of the last round's, if all tiles see about as many keys.
+    If tiles are fewer than programs, these split the keys of all, else those of the last round's. At head_dim 64 tiles
+    of 128 rows that are a few more than programs are faster than half as many of 256.
     """
-    most = -(-lengths.seqlen_k // tiles.block_n)
-    least = -(-(lengths.seqlen_k - lengths.seqlen_q + 1) // tiles.block_n)
-    n_tiles, rounds = lengths.tiles(tiles.consumers), lengths.rounds(tiles.consumers)
-    alike = least >= number("split_causal_alike") * most
-    if size not in (64, 128, 256) or tiles.flag_overflow or most >= MOST_BLOCKS or not (rounds == 1 or alike):
-        return False
-    mean, tile = (most + least) / 2, number("tile_blocks")
-    alone = most + tile if rounds == 1 else rounds * (mean + tile)
-    split = n_tiles / lengths.programs * (mean + tile) + tile + number(f"combine_blocks_{size}")
-    return split < number("split_causal_gain") * alone
+    n_blocks = -(-lengths.seqlen_k // tiles.block_n)
+    alike = lengths.seqlen_q <= (1 - number("split_causal_alike")) * lengths.seqlen_k
+    if size not in (64, 128, 256) or tiles.flag_overflow or n_blocks >= MOST_BLOCKS or not alike:
+        return tiles, False
+    if size == 64 and 0 < lengths.tiles(2) - lengths.programs <= number("split_few_tiles"):
+        return _forward(_first("last round 64", consumers=2, tail=False)[1:]), True
+    tile = n_blocks + number("tile_blocks")
+    combine = number(f"combine_keys_{size}") / tiles.block_n
+    split = lengths.tiles(tiles.consumers) / lengths.programs * tile + combine
+    return tiles, split < number("split_causal_gain") * lengths.rounds(tiles.consumers) * tile
 
 
 def heads_in_l2(

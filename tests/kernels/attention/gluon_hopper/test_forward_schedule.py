@@ -114,11 +114,12 @@ def test_dealt_tiles_have_one_round_of_heads_in_use(seqlen, head_dim, n_heads, r
     assert tuning.heads_in_l2(seqlen, head_dim, 1, n_heads, seqlen // rows, 132, rounds=1) == heads_in_l2
 
 
-@pytest.mark.parametrize("shape, split", named(__file__, "causal splits of keys"))
-def test_causal_keys_are_split_where_too_few_tiles_see_enough_keys(shape: tuple[int, ...], split: bool) -> None:
+@pytest.mark.parametrize("shape, consumers, split", named(__file__, "causal splits of keys"))
+def test_causal_keys_are_split_where_few_tiles_see_many_keys(shape: tuple[int, ...], consumers: int, split: bool):
     size, seqlen_q, seqlen_k, n_heads = shape
     tiles = tuning.forward_tiles(size, size, seqlen_q, True, False, True, seqlen_k)
-    assert tuning.splits_causal_keys(size, tiles, tuning.Lengths(seqlen_q, seqlen_k, n_heads, 132)) == split
+    form, splits = tuning.causal_form(tiles, size, tuning.Lengths(seqlen_q, seqlen_k, n_heads, 132))
+    assert (form.consumers, splits) == (consumers, split)
 
 
 def assert_right_on_hopper(shape: tuple[int, ...], kv_shape: tuple[int, ...], dtype: torch.dtype, causal: bool) -> None:
@@ -141,8 +142,8 @@ def test_tiles_whose_keys_are_split_are_right(dtype: torch.dtype) -> None:
 
 
 @on_hopper
-@pytest.mark.parametrize(("seqlen_q", "seqlen_k"), [(256, 2048), (300, 3001), (129, 4096), (1000, 1000)])
-@pytest.mark.parametrize(("head_dim", "heads"), [(64, 71), (64, 140), (128, 28), (256, 16)])
+@pytest.mark.parametrize(("seqlen_q", "seqlen_k"), [(256, 2048), (300, 9001), (129, 4096), (500, 8192)])
+@pytest.mark.parametrize(("head_dim", "heads"), [(64, 71), (64, 32), (64, 142), (128, 28), (256, 16)])
 def test_causal_tiles_whose_keys_are_split_are_right(head_dim: int, heads: int, seqlen_q: int, seqlen_k: int) -> None:
     assert_right_on_hopper((1, heads, seqlen_q, head_dim), (1, 1, seqlen_k, head_dim), torch.bfloat16, causal=True)
 

@@ -65,6 +65,6 @@ def test_groups_are_split_where_that_saves_time(shape: tuple[Any, ...], splits: 
     assert tuning.group_splits(tuning.SharedKeys(*shape, 0), 132) == splits
 
 
-@pytest.mark.parametrize(("shape", "splits"), [((64, 1, 71, 256, 2048), 8), ((64, 2, 71, 2048, 2048), 36)])
-def test_a_prime_number_of_heads_may_be_split_into_uneven_parts(shape: tuple[int, ...], splits: int) -> None:
-    assert tuning.group_splits(tuning.SharedKeys(*shape, True, 0), 132, uneven=True) == splits
+@pytest.mark.parametrize(("heads", "splits"), [(71, 8), (13, 13), (12, 6), (7, 7)])
+def test_only_a_large_prime_number_of_heads_is_split_into_uneven_parts(heads: int, splits: int) -> None:
+    assert tuning.group_splits(tuning.SharedKeys(64, 1, heads, 256, 2048, True, 0), 132, uneven=True) == splits
