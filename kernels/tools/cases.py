@@ -23,6 +23,9 @@ MASKS = {"full": (False, 0), "causal": (True, 0), "window": (True, 70)}  # causa
 LARGEST_ERROR = {"fp8": 0.1, "bfloat16": 0.02, "float8_e4m3fn": 0.02, "tf32": 0.01, "float32": 1e-4}
 
 
+_DECLARED = tomllib.loads(Path(__file__).with_name("cases.toml").read_text())
+
+
 class Size(NamedTuple):
     """A batch of attention without its head_dim."""
 
@@ -32,21 +35,7 @@ class Size(NamedTuple):
     seqlen_k: int
 
 
-SIZES = {
-    "small": Size(2, 2, 200, 300),
-    "aligned": Size(2, 2, 256, 384),  # whole tiles: some kernels then check no bounds
-    # Only compiled:
-    "lone": Size(1, 1, 512, 512),
-    "short": Size(8, 16, 512, 512),
-    "large": Size(4, 32, 4096, 4096),
-    "long": Size(1, 16, 16384, 16384),
-    "rounds": Size(1, 20, 4096, 4096),  # the last round of tiles leaves multiprocessors without work
-    "tail": Size(8, 16, 2048, 1000),
-    "encoder": Size(8, 20, 448, 1500),
-    "image": Size(48, 16, 257, 257),
-    "cross": Size(2, 10, 4096, 77),
-    "few queries": Size(32, 12, 32, 257),
-}
+SIZES = {name: Size(*size) for name, size in _DECLARED["sizes"].items()}
 
 
 @dataclass(frozen=True)
@@ -326,7 +315,7 @@ _KINDS: dict[str, type[Any]] = {
 
 def _declared(part: str) -> Iterator[Any]:
     """Yield the calls of a part of cases.toml, which says how it is read."""
-    for table in tomllib.loads(Path(__file__).with_name("cases.toml").read_text())[part]:
+    for table in map(dict, _DECLARED[part]):
         kind = _KINDS[table.pop("kind")]
         if table.get("feature") == "every feature":
             ours = registry.get("triton_fa2")

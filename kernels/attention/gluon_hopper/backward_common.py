@@ -325,19 +325,26 @@ def prepare_kernel(out, dout, lse, lse_padded, delta_padded, fragments, strides,
 
 
 @triton.jit(do_not_specialize=["num_heads", "seqlen_q", "n_m", "first_head", "ring_heads"])
-def finish_kernel(fragments, dq, dq_b, dq_h, dq_m, num_heads, seqlen_q, n_m, softmax_scale, first_head, ring_heads,
-                  BLOCK_M: tl.constexpr, FRAGMENTS: tl.constexpr, HEAD_DIM: tl.constexpr,
-                  PDL: tl.constexpr = False):  # fmt: skip
+def finish_kernel(fragments, dq, strides, num_heads, seqlen_q, n_m, softmax_scale, first_head, ring_heads,
+                  BLOCK_M: tl.constexpr, FRAGMENTS: tl.constexpr, HEAD_DIM: tl.constexpr, PDL: tl.constexpr = False,
+                  GROUP: tl.constexpr = 0, PART: tl.constexpr = 0):  # fmt: skip
     """Convert a 64 x 64 fragment of dQ from the order of the registers that held it to rows and columns.
 
     The heads are those from `first_head` on; `ring_heads` heads have room among the fragments. PDL: the kernel before
-    this one may not have ended.
+    this one may not have ended. With GROUP, heads are counted as if all parts of a group of so many had PART heads.
     """
     number = tl.num_programs(0) - 1 - tl.program_id(0)
     head = (first_head + number // (n_m * FRAGMENTS)).to(tl.int64)
     fragment = number % (n_m * FRAGMENTS)
-    batch = head // num_heads
-    h = head - batch * num_heads
+    own_head, end = head, seqlen_q
+    if GROUP > 0:
+        SPLITS: tl.constexpr = (GROUP + PART - 1) // PART
+        group = head // (SPLITS * PART)
+        member = head - group * (SPLITS * PART)
+        own_head = group * GROUP + member
+        end = tl.where(member < GROUP, seqlen_q, 0)
+    batch = own_head // num_heads
+    h = own_head - batch * num_heads
     if PDL:
         gdc_wait()
     first = (fragment % FRAGMENTS) * 64 if BLOCK_M == 64 else 0  # column
@@ -355,6 +362,7 @@ def finish_kernel(fragments, dq, dq_b, dq_h, dq_m, num_heads, seqlen_q, n_m, sof
     else:  # one below the other
         rows = m * BLOCK_M + part + tl.arange(0, 64)
         columns = tl.arange(0, 64)
-    mask = (rows < seqlen_q)[:, None] & (columns < HEAD_DIM)[None, :]
+    mask = (rows < end)[:, None] & (columns < HEAD_DIM)[None, :]
+    dq_b, dq_h, dq_m = strides
     place = dq + batch * dq_b + h * dq_h + rows[:, None].to(tl.int64) * dq_m + columns[None, :]
     tl.store(place, (values * softmax_scale).to(dq.dtype.element_ty), mask)

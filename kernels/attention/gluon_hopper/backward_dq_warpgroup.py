@@ -38,8 +38,8 @@ from .backward_common import (
     unpacked,
 )
 from .backward_dq_ring import DqRing, convert_share, count_finished, counter_of
-from .backward_schedule import program_key_tile, store_partial_dkv
-from .barriers import DO_EMPTY, Q_EMPTY, arrive_at, await_programs, pdl_launch_dependents, pdl_wait, wait_at
+from .backward_schedule import heads_of_part, num_key_heads, program_key_tile, store_partial_dkv
+from .barriers import DO_EMPTY, Q_EMPTY, arrive_at, await_programs, mbarriers, pdl_launch_dependents, pdl_wait, wait_at
 from .compat import opaque_zero, tma_load
 from .masks import hide_queries
 from .pieces import add_in_columns, product_over_columns, wait_for_pieces, zeros_in_columns
@@ -81,27 +81,14 @@ def dq_warpgroup_kernel(q_desc, k_desc, v_desc, do_desc, fragments_desc, dk_desc
     ds_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([CONFIG.block_m, CONFIG.block_n], dtype)
     ds_s = gl.allocate_shared_memory(dtype, [STAGES, CONFIG.block_m, CONFIG.block_n], ds_layout)
     dq_0, dq_1 = fragment_buffers()
-    bar: gl.constexpr = mbarrier.MBarrierLayout()
     slots: gl.constexpr = CONFIG.slots
-    kv_full = gl.allocate_shared_memory(gl.int64, [1], bar)
-    q_full = gl.allocate_shared_memory(gl.int64, [slots, 1], bar)
-    do_full = gl.allocate_shared_memory(gl.int64, [slots, 1], bar)
-    ds_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], bar)
-    part_full = gl.allocate_shared_memory(gl.int64, [2, 1], bar)
-    delta_written = gl.allocate_shared_memory(gl.int64, [1], bar)
-    mbarrier.init(kv_full, count=1)
-    mbarrier.init(delta_written, count=2)
-    mbarrier.init(part_full.index(0), count=1)
-    mbarrier.init(part_full.index(1), count=1)
-    for i in gl.static_range(slots):
-        mbarrier.init(q_full.index(i), count=1)
-        mbarrier.init(do_full.index(i), count=1)
-    for i in gl.static_range(STAGES):
-        mbarrier.init(ds_empty.index(i), count=1)
+    bars = DqWarpgroupBarriers(kv_full=mbarriers(0), q_full=mbarriers(slots), do_full=mbarriers(slots),
+                               ds_empty=mbarriers(STAGES))  # fmt: skip
+    part_full = mbarriers(2)
+    delta_written = mbarriers(0, 2)
     by_length: gl.constexpr = CONFIG.head_dim > 64
     tile, split = program_key_tile(split_table, shape, order, CONFIG, by_length)
     descs = BackwardDescriptors(q=q_desc, k=k_desc, v=v_desc, do=do_desc, lse=lse_desc, delta=delta_desc)
-    bars = DqWarpgroupBarriers(kv_full=kv_full, q_full=q_full, do_full=do_full, ds_empty=ds_empty)
     ring = DqRing(fragments=fragments, fragments_desc=fragments_desc, dq_desc=dq_desc, slots=ring_size.slots,
                   delay=ring_size.delay, softmax_scale=scales.softmax)  # fmt: skip
     next_delta = NextDelta(out=out, dout=dout, delta=delta, written=delta_written, delay=ring_size.delay,
@@ -131,8 +118,8 @@ def _load_and_dq_partition(descs, ring, buffers, ds_s, dq_0, dq_1, bars, part_fu
     if not CONFIG.split_q or CONFIG.all_split:
         pdl_wait()  # lse, delta (with next_delta of the first heads only) and the zeros of the ring are its
     pdl_launch_dependents()
-    total = shape.group_size * (tile.high - tile.low)
-    h = tile.h_kv * shape.group_size
+    h, members = heads_of_part(tile.h_kv, shape.group_size, CONFIG)
+    total = members * (tile.high - tile.low)
     m = tile.low
     for number in range(gl.minimum(total, CONFIG.slots)):
         row = (tile.batch * shape.num_heads + h) * shape.padded_q + m * CONFIG.block_m
@@ -141,7 +128,7 @@ def _load_and_dq_partition(descs, ring, buffers, ds_s, dq_0, dq_1, bars, part_fu
         if m == tile.high:
             m = tile.low
             h += 1
-    heads = shape.num_heads // shape.group_size if CONFIG.linear_grid else gl.num_programs(1)
+    heads = num_key_heads(shape, CONFIG) if CONFIG.linear_grid else gl.num_programs(1)
     kv_head = tile.batch * heads + tile.h_kv
     per_head = shape.group_size * shape.n_m * 2
     key_tiles = gl.cdiv(shape.seqlen_k, CONFIG.block_n)
@@ -221,9 +208,10 @@ def _convert_earlier_head(ring, part_full, dq_0, dq_1, share, key_tiles, heads, 
     """Convert a share of dQ of the key head that is `ring.delay` before this one; a head has `key_tiles` shares."""
     old = kv_head - ring.delay
     if old >= 0:
+        h, members = heads_of_part(old % heads, group_size, CONFIG)
         convert_share(
-            share, key_tiles, old % ring.slots * per_head, ring, part_full, dq_0, dq_1, old // heads,
-            old % heads * group_size, group_size, per_head // group_size, CONFIG.head_dim // FRAGMENT)  # fmt: skip
+            share, key_tiles, old % ring.slots * per_head, ring, part_full, dq_0, dq_1, old // heads, h, members,
+            per_head // group_size, CONFIG.head_dim // FRAGMENT)  # fmt: skip
 
 
 @gluon.jit
@@ -280,8 +268,9 @@ def _gradients(consumer: gl.constexpr, dk, dv, o, do, next_delta, kv_head, buffe
     lse = gl.to_tensor(0)  # lse of the pending scores, where it is read ahead
     if CONFIG.head_dim > 64:
         lse = buffers.lse.index(0).load(gl.SliceLayout(0, s_t.type.layout))
-    for member in range(shape.group_size):
-        end = tile.high - (member + 1 == shape.group_size).to(gl.int32)
+    _h, members = heads_of_part(tile.h_kv, shape.group_size, CONFIG)
+    for member in range(members):
+        end = tile.high - (member + 1 == members).to(gl.int32)
         for PART in gl.static_range(3):
             if PART == 1 or (CONFIG.masked if PART == 0 else CONFIG.has_window):
                 for m in range(edges[PART], end if PART == 2 else gl.minimum(edges[PART + 1], end)):

@@ -233,7 +233,8 @@ class BackwardLaunches(ABC):
         """Return what a kernel with these tiles is compiled for."""
         plan = self.plan
         masked = plan.masked(tiles.block_n)
-        return configs.backward_config(plan, tiles, masked=masked, group_splits=plan.group_splits, **plan.of_scores)
+        groups = {"group_splits": plan.group_splits, "uneven_group": plan.uneven_group}
+        return configs.backward_config(plan, tiles, masked=masked, **groups, **plan.of_scores)
 
 
 class AddingBackward(BackwardLaunches):
@@ -278,8 +279,9 @@ class AddingBackward(BackwardLaunches):
         """Return the launch that converts dQ of so many heads from `first_head` on; `ring_heads` have fragments."""
         plan, tiles = self.plan, self.tiles
         rest = (
-            *(*self.dq_strides, plan.num_heads, plan.seqlen_q, self.n_m, plan.softmax_scale, first_head, ring_heads),
+            *(self.dq_strides, plan.num_heads, plan.seqlen_q, self.n_m, plan.softmax_scale, first_head, ring_heads),
             *(tiles.block_m, tiles.fragments, plan.head_dim, True),
+            *((plan.uneven_group, plan.group_size) if plan.uneven_group else (0, 0)),
         )
         grid = (heads * self.n_m * tiles.fragments, 1, 1)
         return Launch(finish_kernel, grid, plan.device, (None, None), rest, pdl=True)
@@ -381,7 +383,9 @@ class DqWarpgroupBackward(AddingBackward):
             delay = kv_heads  # everything stays where it is until finish_kernel
         slots = min(kv_heads, 2 * delay)
         super().__init__(plan, like, slots, counters=kv_heads)
-        next_delta = delay < kv_heads and tuning.computes_next_delta(plan.size, plan.seqlen_q, plan.seqlen_k, *masks)
+        next_delta = (delay < kv_heads and not plan.uneven_group) and tuning.computes_next_delta(
+            plan.size, plan.seqlen_q, plan.seqlen_k, *masks
+        )
         self._prepare = self._preparation(like, delay * plan.group_size if next_delta else plan.n_heads)
         fragment_of_dq = Descriptor(plan.gradients_like(*like[:3])[0], [1, 1, 64, 64])
         tiled = (self.q, self.k, self.v, self.dout, self.sums, self.dk, self.dv, self.row, self.row, fragment_of_dq)

@@ -31,7 +31,7 @@ def program_key_tile(split_table, shape, order, CONFIG: gl.constexpr, BY_LENGTH:
         if CONFIG.split_q:
             tile = gl.load(entry)
             split = gl.load(entry + 3)
-        tiles, heads = gl.cdiv(shape.seqlen_k, CONFIG.block_n), shape.num_heads // shape.group_size
+        tiles, heads = gl.cdiv(shape.seqlen_k, CONFIG.block_n), num_key_heads(shape, CONFIG)
         h_kv = tile // tiles
         tile -= h_kv * tiles
         batch = h_kv // heads
@@ -55,6 +55,26 @@ def program_key_tile(split_table, shape, order, CONFIG: gl.constexpr, BY_LENGTH:
         left = gl.minimum(gl.maximum(left, low), high)
         right = gl.minimum(gl.maximum(right, left), high)
     return KeyTile(batch=batch, h_kv=h_kv, n0=n0, low=low, left=left, right=right, high=high), split
+
+
+@gluon.jit
+def num_key_heads(shape, CONFIG: gl.constexpr):
+    """Return how many key heads a sequence has, each part of a group counted as one."""
+    if CONFIG.uneven_group > 0:
+        return shape.num_heads // CONFIG.uneven_group * CONFIG.group_splits
+    else:  # noqa: RET505 - the compiler drops one of two branches, not what follows a return
+        return shape.num_heads // shape.group_size
+
+
+@gluon.jit
+def heads_of_part(h_kv, group_size, CONFIG: gl.constexpr):
+    """Return the first query head of a key head, or of a part of its group, and how many there are."""
+    if CONFIG.uneven_group > 0:
+        first = h_kv % CONFIG.group_splits * group_size
+        members = gl.minimum(group_size, CONFIG.uneven_group - first)
+        return h_kv // CONFIG.group_splits * CONFIG.uneven_group + first, members
+    else:  # noqa: RET505 - the compiler drops one of two branches, not what follows a return
+        return h_kv * group_size, group_size
 
 
 @gluon.jit

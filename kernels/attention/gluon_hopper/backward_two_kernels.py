@@ -73,24 +73,10 @@ def dq_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, out, lse_rows, lse_padde
     do_s = gl.allocate_shared_memory(dtype, [2, 1, 1, CONFIG.block_m, CONFIG.head_dim_v], do_desc.layout)
     k_s = gl.allocate_shared_memory(dtype, [CONFIG.slots * pieces, 1, 1, CONFIG.block_n, columns], k_desc.layout)
     v_s = gl.allocate_shared_memory(dtype, [1, 1, 1, CONFIG.block_n, CONFIG.head_dim_v], v_desc.layout)
-    bar: gl.constexpr = mbarrier.MBarrierLayout()
     slots: gl.constexpr = CONFIG.slots
-    q_full = gl.allocate_shared_memory(gl.int64, [2, 1], bar)
-    do_full = gl.allocate_shared_memory(gl.int64, [2, 1], bar)
-    k_full = gl.allocate_shared_memory(gl.int64, [slots, 1], bar)
-    k_empty = gl.allocate_shared_memory(gl.int64, [slots, 1], bar)
-    v_full = gl.allocate_shared_memory(gl.int64, [1], bar)
-    v_empty = gl.allocate_shared_memory(gl.int64, [1], bar)
-    stored = gl.allocate_shared_memory(gl.int64, [1], bar)
-    for i in gl.static_range(2):
-        mbarrier.init(q_full.index(i), count=1)
-        mbarrier.init(do_full.index(i), count=1)
-    mbarrier.init(v_full, count=1)
-    mbarrier.init(v_empty, count=2)
-    mbarrier.init(stored, count=2)
-    for i in gl.static_range(slots):
-        mbarrier.init(k_full.index(i), count=1)
-        mbarrier.init(k_empty.index(i), count=2)
+    buffers = DqBuffers(
+        q=q_s, do=do_s, k=k_s, v=v_s, q_full=mbarriers(2), do_full=mbarriers(2), k_full=mbarriers(slots),
+        k_empty=mbarriers(slots, 2), v_full=mbarriers(0), v_empty=mbarriers(0, 2), stored=mbarriers(0, 2))  # fmt: skip
     m, h, batch = program_tile_of_grid(sizes.num_heads, CONFIG.causal and not CONFIG.has_window)
     if CONFIG.causal:
         m = gl.cdiv(sizes.seqlen_q, 2 * CONFIG.block_m) - 1 - m  # the longest first
@@ -99,7 +85,6 @@ def dq_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, out, lse_rows, lse_padde
         CONFIG.has_window)  # fmt: skip
     if not CONFIG.masked:
         right = high
-    buffers = DqBuffers(q_s, do_s, k_s, v_s, q_full, do_full, k_full, k_empty, v_full, v_empty, stored)
     h_kv = h // sizes.group_size
     tile = QueryTile(batch, h, h_kv // CONFIG.group_splits, m, low, left, right, high)
     head = (batch * sizes.num_heads + h).to(gl.int64)

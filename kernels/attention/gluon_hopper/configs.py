@@ -93,6 +93,7 @@ class BackwardConfig:
     split_q: bool = False  # a program has a split of a tile's queries
     all_split: bool = False  # and no launch of whole tiles comes before
     group_splits: int = 1  # parts of a group of query heads, each with a separate dK and dV
+    uneven_group: int = 0  # query heads of a group whose last part has fewer than the others
     next_delta: bool = False  # consumers compute delta of a later key head
     unpadded_head_dim: int = 0  # columns of out and dout, where a kernel reads them row by row
     pieces: int = 1  # of a row of queries or keys in shared memory (pieces.py)

@@ -21,6 +21,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
+from triton.language.extra.cuda import gdc_wait
 
 from ...unspecialized import UnspecializedTuples
 from .barriers import acquire_keys_slot, acquire_values_slot, pdl_wait, release_keys, release_values
@@ -40,6 +41,7 @@ from .forward_softmax import (
 from .forward_tiles import (
     ForwardShape,
     blocks_behind,
+    blocks_of_split,
     consumer_slice,
     consumer_work,
     has_own_blocks,
@@ -50,7 +52,7 @@ from .forward_tiles import (
     pages_of_block,
     prefetch_schedule,
     program_tile,
-    split_key_blocks,
+    split_of_keys,
 )
 from .masks import capped, hide_keys, key_blocks, less_distance
 from .pieces import load_keys_by_piece, load_pieces, pieces_of, place_of
@@ -183,7 +185,8 @@ def load_partition(q_desc, k_desc, v_desc, page_table, buffers, shape, CONFIG: g
             m, sequence.seqlen_q, sequence.seqlen_k, shape.window, CONFIG.rows * CONFIG.consumers, CONFIG.block_n,
             CONFIG.causal, CONFIG.has_window)  # fmt: skip
         if CONFIG.split_kv:
-            split, low, left, right, high = split_key_blocks(i_tile, shape, CONFIG)
+            _split, first, end = split_of_keys(i_tile, high, shape)
+            low, left, right, high = blocks_of_split(first, end, right, high)
         q_slot = i_tile % CONFIG.q_slots
         q_phase = (i_tile // CONFIG.q_slots) & 1
         for c in gl.static_range(consumers):
@@ -380,10 +383,16 @@ def _store_lse(consumer: gl.constexpr, output, tile, m_i, l_i, top, shape, dtype
         if tile.split < 0:
             gl.store(output.lse + first + rows, lse, mask=rows < seqlen_q)
         else:
-            gl.store(output.partial_lse + (tile.split * CONFIG.consumers + consumer) * CONFIG.rows + own, lse)
+            gl.store(output.partial_lse + _row_of_split(tile, CONFIG) + own, lse)
     else:
         gl.store(output.lse + first + rows, lse, mask=rows < seqlen_q)
     return 1.0 / gl.where(l_i == 0.0, 1.0, _sum_of_rounded(l_i, largest, m_i, dtype))
+
+
+@gluon.jit
+def _row_of_split(tile, CONFIG: gl.constexpr):
+    """Return where the 64 rows of a consumer's tile are among those of all splits."""
+    return (tile.split * CONFIG.consumers + tile.row // CONFIG.rows % CONFIG.consumers) * CONFIG.rows
 
 
 @gluon.jit
@@ -420,7 +429,7 @@ def _store_output(consumer: gl.constexpr, output, tile, slot, x, num_heads, CONF
         if CONFIG.split_kv:  # noqa: SIM102 - decided at compile time
             if tile.split >= 0:
                 address = output.partial_out
-                row = (tile.split * CONFIG.consumers + consumer) * x.shape[0]
+                row = _row_of_split(tile, CONFIG)
                 stride = gl.to_tensor(x.shape[1] // 8)
                 seqlen_q = row + x.shape[0]
         store_tile(address, stride, row, seqlen_q, x, CONFIG.unpadded_head_dim)
@@ -431,22 +440,29 @@ def _store_output(consumer: gl.constexpr, output, tile, slot, x, num_heads, CONF
             if tile.split < 0:
                 tma_store(output.out, [batch, head, row, 0], slot)
             else:
-                first = (tile.split * CONFIG.consumers + consumer) * x.shape[0]
-                tma_store(output.partial_out, [0, 0, first, 0], slot)
+                tma_store(output.partial_out, [0, 0, _row_of_split(tile, CONFIG), 0], slot)
         else:
             tma_store(output.out, [batch, head, row, 0], slot)
 
 
+@triton.jit
+def _seen_of_split(lse):
+    """Load a split's logsumexps of rows, -inf where a row sees none of its keys."""
+    lse = tl.load(lse)
+    return tl.where(lse == float("inf"), float("-inf"), lse)
+
+
 @triton.jit(do_not_specialize=["num_heads", "seqlen_q", "out_b", "out_h", "out_m"])
 def combine_kernel(partial_out, partial_lse, out, lse, natural_lse, combines, num_heads, seqlen_q, out_b, out_h, out_m,
-                   TILE: tl.constexpr, HEAD_DIM: tl.constexpr, FIELDS: tl.constexpr, ROWS: tl.constexpr,
-                   NATURAL: tl.constexpr):  # fmt: skip
+                   TILE: tl.constexpr, HEAD_DIM: tl.constexpr, ROWS: tl.constexpr, NATURAL: tl.constexpr,
+                   PDL: tl.constexpr = False):  # fmt: skip
     """Combine ROWS rows of a tile whose keys were split: outputs, weighted by their logsumexps.
 
-    `partial_out` holds TILE normalised rows of HEAD_DIM numbers for each split. `combines` has FIELDS numbers for each
-    tile: query tile, head, first split, number of splits. Strides of `out` are in eights of numbers.
+    `partial_out` holds TILE normalised rows of HEAD_DIM numbers for each split. `combines` has four numbers for each
+    tile: query tile, head, first split, number of splits. Strides of `out` are in eights of numbers. PDL: the kernel
+    before this one may not have ended.
     """
-    entry = combines + FIELDS * tl.program_id(0)
+    entry = combines + _FIELDS * tl.program_id(0)
     m, head = tl.load(entry), tl.load(entry + 1).to(tl.int64)
     first, n = tl.load(entry + 2), tl.load(entry + 3)
     batch = head // num_heads
@@ -454,12 +470,14 @@ def combine_kernel(partial_out, partial_lse, out, lse, natural_lse, combines, nu
     within = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     columns = tl.arange(0, HEAD_DIM)
     top = tl.full([ROWS], float("-inf"), tl.float32)
+    if PDL:
+        gdc_wait()
     for i in range(n):
-        top = tl.maximum(top, tl.load(partial_lse + (first + i) * TILE + within))
+        top = tl.maximum(top, _seen_of_split(partial_lse + (first + i) * TILE + within))
     weight = tl.zeros([ROWS], tl.float32)
     total = tl.zeros([ROWS, HEAD_DIM], tl.float32)
     for i in range(n):
-        own = tl.exp2(tl.load(partial_lse + (first + i) * TILE + within) - top)
+        own = tl.exp2(_seen_of_split(partial_lse + (first + i) * TILE + within) - top)
         place = ((first + i) * TILE + within).to(tl.int64) * HEAD_DIM
         total += own[:, None] * tl.load(partial_out + place[:, None] + columns[None, :]).to(tl.float32)
         weight += own

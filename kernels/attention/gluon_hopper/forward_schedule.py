@@ -122,7 +122,7 @@ def _schedule(tiling: Tiling, first: int, programs: int, split_kv: bool, device:
     heads = [tiling.first_head + head for head in heads]
     whole = len(tiles) - (len(tiles) % programs if split_kv else 0)
     takers, time = _deal(blocks, tiles[:whole], programs)
-    splits = _split(tiling.n_blocks, [*zip(tiles[whole:], heads[whole:], strict=True)], programs)
+    splits = _split(blocks, [*zip(tiles[whole:], heads[whole:], strict=True)], programs)
     taken: list[list[int]] = [[] for _ in range(programs)]
     for program, m, head in zip(takers, tiles, heads, strict=False):
         taken[program] += (m, head, -1, 0)
@@ -158,12 +158,17 @@ def _deal(blocks: Sequence[int], tiles: list[int], programs: int) -> tuple[list[
     return taken, max(ready) // programs / 2
 
 
-def _split(n_blocks: int, tiles: list[tuple[int, int]], programs: int) -> list[tuple[int, int, int, int, int]]:
+def _split(blocks: Sequence[int], tiles: list[tuple[int, int]], programs: int) -> list[tuple[int, int, int, int, int]]:
     """Give every program as many key blocks of the tiles: (program, tile, head, split, blocks), tile after tile."""
-    firsts = [len(tiles) * n_blocks * program // programs for program in range(programs + 1)]
+    total = sum(blocks[m] for m, _ in tiles)
     found: list[tuple[int, int, int, int, int]] = []
-    for program, (first, end) in enumerate(zip(firsts, firsts[1:], strict=False)):
-        for number in range(first // n_blocks, -(-end // n_blocks)):
-            low, high = max(first - number * n_blocks, 0), min(end - number * n_blocks, n_blocks)
-            found.append((program, *tiles[number], len(found), low | high << 16))
+    low = number = 0
+    for program in range(programs):
+        left = total * (program + 1) // programs - total * program // programs
+        while left:
+            m, head = tiles[number]
+            high = min(low + left, blocks[m])
+            found.append((program, m, head, len(found), low | high << 16))
+            left -= high - low
+            low, number = (0, number + 1) if high == blocks[m] else (high, number)
     return found

@@ -130,16 +130,23 @@ def static_tile(i_tile, n_m, n_heads, heads_in_l2, BY_LENGTH: gl.constexpr):
 
 
 @gluon.jit
-def split_key_blocks(i_tile, shape, CONFIG: gl.constexpr):
-    """Return the number of this program's split of a tile's keys, or -1, and its blocks as `key_blocks` does."""
+def split_of_keys(i_tile, n_blocks, shape):
+    """Return the number of this program's split of a tile's keys, or -1, and its blocks [first, end)."""
     entry = shape.schedule + _FIELDS * (i_tile + 1)
     split = gl.load(entry + 2)
     blocks = gl.load(entry + 3)
-    low = blocks & 0xFFFF
-    high = (blocks >> 16) & 0xFFFF
+    first = blocks & 0xFFFF
+    end = (blocks >> 16) & 0xFFFF
     if split < 0:
-        high = gl.cdiv(shape.seqlen_k, CONFIG.block_n)
-    return split, low, low, gl.maximum(gl.minimum(shape.seqlen_k // CONFIG.block_n, high - 1), low), high
+        end = n_blocks
+    return split, first, end
+
+
+@gluon.jit
+def blocks_of_split(first, end, right, high):
+    """Return which of the blocks below `high`, masked from `right` on, are a split's, at least one, as `key_blocks`."""
+    high = gl.maximum(gl.minimum(high, end), first + 1)
+    return first, first, gl.maximum(gl.minimum(right, high - 1), first), high
 
 
 @gluon.constexpr_function
@@ -178,7 +185,8 @@ def consumer_work(consumer: gl.constexpr, i_tile, shape, CONFIG: gl.constexpr):
         CONFIG.causal, CONFIG.has_window)  # fmt: skip
     split = gl.to_tensor(-1)
     if CONFIG.split_kv:
-        split, low, left, right, high = split_key_blocks(i_tile, shape, CONFIG)
+        split, first, end = split_of_keys(i_tile, high, shape)
+        low, left, right, high = blocks_of_split(first, end, right, high)
     skipped = gl.to_tensor(0)
     place = consumer_slice(consumer, i_tile, CONFIG)
     if has_own_blocks(CONFIG):  # noqa: SIM102 - decided at compile time
@@ -187,6 +195,8 @@ def consumer_work(consumer: gl.constexpr, i_tile, shape, CONFIG: gl.constexpr):
             low, left, right, high = key_blocks(
                 m * CONFIG.consumers + place, sequence.seqlen_q, sequence.seqlen_k, shape.window, CONFIG.rows,
                 CONFIG.block_n, CONFIG.causal, CONFIG.has_window)  # fmt: skip
+            if CONFIG.split_kv:
+                low, left, right, high = blocks_of_split(first, end, right, high)
             skipped = last - high
     tile = ConsumerTile(head=head, row=(m * CONFIG.consumers + place) * CONFIG.rows, split=split,
                         sequence=sequence)  # fmt: skip

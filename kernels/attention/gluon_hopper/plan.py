@@ -88,7 +88,7 @@ class GluonHopperPlan:
         chip = torch.cuda.get_device_properties(self.device)
         self.multiprocessors = chip.multi_processor_count
         self.l2_bytes: int = getattr(chip, "L2_cache_size", 0)  # distinguishes an H100 from an H200; 0 if unknown
-        self.group_splits = 1
+        self.group_splits, self.uneven_group = 1, 0
         self._forward = (ForwardByHalves if self.size == configs.HALVED else Forward)(self, q, k, v)
 
     def masked(self, block_n: int) -> bool:
@@ -161,8 +161,10 @@ class GluonHopperPlan:
 
     def _backward_of(self, given: BackwardInputs, two_kernels: bool) -> _Backward:
         sizes = (self.size, self.batch * self.num_kv_heads, self.group_size, self.seqlen_q, self.seqlen_k)
-        splits = tuning.group_splits(*sizes, self.causal, self.window_size, self.multiprocessors)
-        shape = self.with_groups_split(splits)
+        shared = tuning.SharedKeys(*sizes, self.causal, self.window_size)
+        ahead = tuning.computes_next_delta(sizes[0], *sizes[3:], self.causal, self.window_size > 0)
+        uneven = self.size == 64 and not (two_kernels or self.of_scores or ahead)
+        shape = self.with_groups_split(tuning.group_splits(shared, self.multiprocessors, uneven))
         adding = DqWarpgroupBackward if shape._has_dq_warpgroup() else SingleKernelBackward
         return (TwoKernelBackward if two_kernels else adding)(shape, given)
 
@@ -172,7 +174,8 @@ class GluonHopperPlan:
             return self
         plan = copy(self)
         plan.group_splits, plan.num_kv_heads = splits, self.num_kv_heads * splits
-        plan.group_size = self.group_size // splits
+        plan.group_size = -(-self.group_size // splits)
+        plan.uneven_group = self.group_size if self.group_size % splits else 0
         return plan
 
     @cached_property
@@ -253,9 +256,9 @@ class Forward:
             self._recompute = Launch(forward_kernel, grid, plan.device, makers, (*rest, config), pdl=True)
         if split_kv:
             rest = (schedule.combines, plan.num_heads, plan.seqlen_q, *strides)
-            rest += (tile_rows, plan.size, configs.SCHEDULE_FIELDS, _COMBINED_ROWS, config.natural_lse)
+            rest += (tile_rows, plan.size, _COMBINED_ROWS, config.natural_lse, True)
             grid = (schedule.combines.shape[0], tile_rows // _COMBINED_ROWS, 1)
-            self._combine = Launch(combine_kernel, grid, plan.device, (None,) * 5, rest)
+            self._combine = Launch(combine_kernel, grid, plan.device, (None,) * 5, rest, pdl=True)
 
     def __call__(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *slopes: torch.Tensor
@@ -417,10 +420,13 @@ def _form(plan: GluonHopperPlan, bfloat16: bool) -> tuple[configs.ForwardTiles, 
     """Return the tiles, and whether programs split the keys of the last round's; only where rows are not padded."""
     shape = (plan.size, plan.head_dim, plan.seqlen_q)
     tiles = tuning.forward_tiles(*shape, plan.causal, plan.window_size > 0, bfloat16, plan.seqlen_k)
-    if plan.causal or plan.window_size:
+    whole_rows = plan.head_dim == plan.size
+    if plan.window_size or plan.causal and not (whole_rows and tiles.host_schedule and plan.seqlen_q <= plan.seqlen_k):
         return tiles, False
-    lengths = tuning.FullMask(plan.seqlen_q, plan.seqlen_k, plan.n_heads, plan.multiprocessors, plan.l2_bytes)
-    return tuning.full_mask_form(tiles, plan.size, lengths, whole_rows=plan.head_dim == plan.size)
+    lengths = tuning.Lengths(plan.seqlen_q, plan.seqlen_k, plan.n_heads, plan.multiprocessors, plan.l2_bytes)
+    if plan.causal:
+        return tuning.causal_form(tiles, plan.size, lengths)
+    return tuning.full_mask_form(tiles, plan.size, lengths, whole_rows=whole_rows)
 
 
 def _schedule(
@@ -429,7 +435,7 @@ def _schedule(
     """Return how many programs there are, the tiles, and their schedule; of one number if programs work it out."""
     n_m = -(-plan.seqlen_q // tile_rows)
     n_tiles = n_m * plan.n_heads
-    programs = min(n_tiles, plan.multiprocessors)
+    programs = plan.multiprocessors if split_kv else min(n_tiles, plan.multiprocessors)
     heads_in_l2 = tuning.heads_in_l2(
         *(plan.seqlen_k, (plan.size + plan.size_v) // 2, plan.group_size, plan.n_heads, n_m, programs),
         rounds=1 if tiles.host_schedule else 2,

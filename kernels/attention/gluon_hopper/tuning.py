@@ -143,7 +143,7 @@ class SharedKeys:
         and read once more.
         """
         keys = backward_tiles("keys" if self.size == 256 else "sums", self.size).block_n
-        tiles, heads = -(-self.seqlen_k // keys), self.group_size // splits
+        tiles, heads = -(-self.seqlen_k // keys), -(-self.group_size // splits)
         longest, shortest = (number("program_rows") + rows for rows in self._rows_seen(keys))
         work = (longest + shortest) / 2 * tiles * self.n_kv_heads * self.group_size / programs
         if shortest > longest / 2:
@@ -167,20 +167,21 @@ class SharedKeys:
         return self.seqlen_q, min(self.seqlen_q, keys) if self.causal else self.seqlen_q
 
 
-def group_splits(
-    size: int, n_kv_heads: int, group_size: int, seqlen_q: int, seqlen_k: int, causal: bool, window: int, programs: int
-) -> int:
+def group_splits(shape: SharedKeys, programs: int, uneven: bool = False) -> int:
     """Return into how many parts, of as many heads each, the backward splits a group of query heads.
 
-    The fewest whose time is within an eighth of the shortest; `n_kv_heads` is batch x num_kv_heads. At head_dim 256
-    only whole groups and single heads were timed. Where keys are wider than values, each query head has its own keys,
-    and nothing is split; nor at head_dim 512, where the backward is triton_fa2's.
+    The fewest whose time is within an eighth of the shortest. At head_dim 256 only whole groups and single heads were
+    timed. Where keys are wider than values, each query head has its own keys, and nothing is split; nor at head_dim
+    512, where the backward is triton_fa2's. `uneven`: the last part of a prime number of heads may have fewer.
     """
+    size, heads = shape.size, shape.group_size
     if size in (WIDE_KEYS, HALVED):
         return 1
-    shape = SharedKeys(size, n_kv_heads, group_size, seqlen_q, seqlen_k, causal, window)
-    timed = (1, group_size) if size == 256 else range(1, group_size + 1)
-    times = {n: shape.microseconds(n, programs) for n in timed if group_size % n == 0}
+    timed = (1, heads) if size == 256 else range(1, heads + 1)
+    fits = [n for n in timed if heads % n == 0]
+    if uneven and len(fits) == 2 and heads >= number("uneven_group"):
+        fits = [*sorted({-(-heads // most) for most in timed[number("uneven_part") - 1 :]}), heads]
+    times = {n: shape.microseconds(n, programs) for n in fits}
     most = number("near_shortest") * min(times.values())
     return next(splits for splits, time in times.items() if time <= most)
 
@@ -209,8 +210,8 @@ def packed_forward_tiles(size: int, length: int, keys: int, causal: bool, window
 
 
 @dataclass(frozen=True)
-class FullMask:
-    """Queries that see every key: what the form of their forward depends on in addition to head_dim."""
+class Lengths:
+    """What the form of a forward without a window depends on in addition to head_dim and mask."""
 
     seqlen_q: int
     seqlen_k: int
@@ -227,9 +228,7 @@ class FullMask:
         return -(-self.tiles(consumers) // self.programs)
 
 
-def full_mask_form(
-    tiles: ForwardTiles, size: int, mask: FullMask, whole_rows: bool = True
-) -> tuple[ForwardTiles, bool]:
+def full_mask_form(tiles: ForwardTiles, size: int, mask: Lengths, whole_rows: bool = True) -> tuple[ForwardTiles, bool]:
     """Return what becomes of `forward_tiles` at these lengths, and whether programs split the last round's keys.
 
     They do only if rows are whole: head_dim is not padded.
@@ -244,7 +243,7 @@ def full_mask_form(
     return tiles, whole_rows and splits_keys(size, n_tiles, min(n_tiles, mask.programs), n_blocks)
 
 
-def _fastest_64(tiles: ForwardTiles, mask: FullMask, splits: bool) -> tuple[ForwardTiles, bool]:
+def _fastest_64(tiles: ForwardTiles, mask: Lengths, splits: bool) -> tuple[ForwardTiles, bool]:
     """Choose how many rows a tile has, so that the last round is not a few tiles; or split the last round's keys."""
     block = -(-mask.seqlen_k // 64) + number("tile_blocks")
     forms, times = {}, {}
@@ -259,6 +258,24 @@ def _fastest_64(tiles: ForwardTiles, mask: FullMask, splits: bool) -> tuple[Forw
         split = unflagged * mask.tiles(4) / mask.programs * block + number("combine_blocks")
         found.append((split, forms[4], True))
     return min(found, key=lambda form: form[0])[1:]
+
+
+def causal_form(tiles: ForwardTiles, size: int, lengths: Lengths) -> tuple[ForwardTiles, bool]:
+    """Return the tiles under a causal mask, and whether programs split keys: where all tiles see about as many.
+
+    If tiles are fewer than programs, these split the keys of all, else those of the last round's. At head_dim 64 tiles
+    of 128 rows that are a few more than programs are faster than half as many of 256.
+    """
+    n_blocks = -(-lengths.seqlen_k // tiles.block_n)
+    alike = lengths.seqlen_q <= (1 - number("split_causal_alike")) * lengths.seqlen_k
+    if size not in (64, 128, 256) or tiles.flag_overflow or n_blocks >= MOST_BLOCKS or not alike:
+        return tiles, False
+    if size == 64 and 0 < lengths.tiles(2) - lengths.programs <= number("split_few_tiles"):
+        return _forward(_first("last round 64", consumers=2, tail=False)[1:]), True
+    tile = n_blocks + number("tile_blocks")
+    combine = number(f"combine_keys_{size}") / tiles.block_n
+    split = lengths.tiles(tiles.consumers) / lengths.programs * tile + combine
+    return tiles, split < number("split_causal_gain") * lengths.rounds(tiles.consumers) * tile
 
 
 def heads_in_l2(

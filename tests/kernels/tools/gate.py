@@ -27,32 +27,12 @@ from kernels.tools.compile import Resources, fingerprint, fits, source_key
 
 RECORD = Path(__file__).with_name("compiled.json")
 SOURCES = Path(__file__).with_name("compiled_sources.json")
-BOTH = ("bfloat16", "float32")
-DIMS, ALL_DIMS = (64, 128), (56, 64, 128, 192, 240, 256, 512)
+_TABLES = json.loads(Path(__file__).with_name("gate.json").read_text())
 # Package, chips, dtypes, head_dims, masks. Of each kernel, the largest tile is compiled (kernels.tools.check.largest).
-ROWS = (
-    ("triton_fa2", (86, 90), ("bfloat16",), (16, 32, 64, 128, 256, 512), ("causal",)),
-    ("triton_fa2", (80, 100, 120), ("bfloat16",), (*DIMS, 512), ("causal",)),
-    ("triton_fa2", (90,), ("bfloat16",), DIMS, ("window", "full")),
-    ("triton_fa2", (86, 90), ("float32",), (*DIMS, 512), ("causal",)),
-    ("gluon_hopper", (90,), ("bfloat16",), ALL_DIMS, ("causal",)),
-    ("gluon_hopper", (90,), ("bfloat16",), DIMS, ("full",)),
-    ("gluon_hopper", (90,), ("bfloat16",), (256,), ("window",)),  # where consumers leave out blocks
-    ("gluon_fp8", (90,), ("bfloat16",), ALL_DIMS, ("full",)),
-    ("flash_attn_1", (80, 86, 90, 120), BOTH, ALL_DIMS, ("causal",)),
-    ("decode", (80, 86, 90, 120), ("bfloat16", "float8_e4m3fn"), (128, 480, 512), ("causal",)),
-    ("decode", (90,), ("bfloat16",), (64, 256), ("causal",)),
-    ("features", (86, 90), BOTH, (64, 128, 240, 256, 480), ("feature",)),
-    ("generation", (80, 90), ("bfloat16",), (128,), ("causal",)),
-)
+ROWS = _TABLES["rows"]
 PACKAGES = tuple(dict.fromkeys(row[0] for row in ROWS))
 # Feature cases that use most of a kernel's registers and memory, by head_dim; the others are parts of these.
-FEATURES = {
-    64: ("packed", "192 and 128"),
-    128: ("packed", "several, packed", "several, narrower values", "pages", "blocks", "softcap", "slopes of heads"),
-    256: ("softcap",),
-}
-FEATURES[240] = FEATURES[480] = FEATURES[128][1:4]
+FEATURES = _TABLES["features"]
 
 
 @cache
@@ -73,7 +53,7 @@ def _is_of(case: Case, row: tuple) -> bool:
     if package != "features":
         return named
     few = case.dtype == "bfloat16" or case.head_dim == 128
-    return named and few and case.feature in FEATURES[case.head_dim]
+    return named and few and case.feature in FEATURES[str(case.head_dim)]
 
 
 def most_spilled(v: Variant) -> int:

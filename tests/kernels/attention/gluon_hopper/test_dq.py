@@ -24,15 +24,23 @@ def fragment_of(tile: torch.Tensor) -> torch.Tensor:
     return fragment
 
 
-@pytest.mark.parametrize(("head_dim", "block_m"), [(128, 64), (64, 128), (40, 128)])
-def test_fragments_of_dq_return_to_rows_and_columns(head_dim: int, block_m: int, device: str) -> None:
-    heads, seqlen, n_m, width = 3, 150, -(-150 // block_m), 64 if head_dim <= 64 else 128
+@pytest.mark.parametrize(
+    ("head_dim", "block_m", "uneven"), [(128, 64, ()), (64, 128, ()), (40, 128, ()), (64, 128, (3, 2))]
+)
+def test_fragments_of_dq_return_to_rows_and_columns(
+    head_dim: int, block_m: int, uneven: tuple[int, ...], device: str
+) -> None:
+    heads, seqlen, n_m, width = 6, 150, -(-150 // block_m), 64 if head_dim <= 64 else 128
     dq = torch.randn(heads, n_m * block_m, width)
     tiles = dq.view(heads, n_m, block_m // 64, 64, width // 64, 64).transpose(3, 4).reshape(-1, 64, 64)
     fragments = torch.stack([fragment_of(tile) for tile in tiles]).to(device)
+    counted = heads
+    if uneven:  # the second part of three heads has one, and room for another
+        counted = 8
+        fragments = fragments.view(heads, -1, 4096)[[0, 1, 2, 0, 3, 4, 5, 0]]
     out = torch.full((1, heads, seqlen, head_dim), math.nan, device=device)
-    sizes = (*out.stride()[:3], heads, seqlen, n_m, 2.0, 0, heads, block_m, 2, head_dim)
-    backward_common.finish_kernel[(heads * n_m * 2,)](fragments, out, *sizes)
+    sizes = (out.stride()[:3], heads, seqlen, n_m, 2.0, 0, counted, block_m, 2, head_dim, False, *uneven)
+    backward_common.finish_kernel[(counted * n_m * 2,)](fragments, out, *sizes)
     assert torch.equal(out[0].cpu(), 2 * dq[:, :seqlen, :head_dim])
 
 
@@ -43,7 +51,7 @@ def test_the_last_heads_of_dq_are_read_from_their_slots_in_the_ring(device: str)
     for head in range(first, heads):
         ring[head % slots] = torch.stack([fragment_of(tile) for tile in dq[head].view(2, 64, 64)])
     out = torch.full((1, heads, 128, 64), math.nan, device=device)
-    sizes = (*out.stride()[:3], heads, 128, 1, 1.0, first, slots, 128, 2, 64)
+    sizes = (out.stride()[:3], heads, 128, 1, 1.0, first, slots, 128, 2, 64)
     backward_common.finish_kernel[((heads - first) * 2,)](ring.to(device), out, *sizes)
     assert torch.equal(out[0, first:].cpu(), dq[first:])
     assert torch.all(out[0, :first].isnan())

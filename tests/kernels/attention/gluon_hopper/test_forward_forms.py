@@ -18,7 +18,7 @@ _form = pytest.importorskip("kernels.attention.gluon_hopper.plan", exc_type=Impo
 
 def form(size: int, seqlen_q: int, seqlen_k: int, n_heads: int) -> tuple[configs.ForwardTiles, bool]:
     tiles = tuning.forward_tiles(size, size, seqlen_q, False, False)
-    return tuning.full_mask_form(tiles, size, tuning.FullMask(seqlen_q, seqlen_k, n_heads, programs=132))
+    return tuning.full_mask_form(tiles, size, tuning.Lengths(seqlen_q, seqlen_k, n_heads, programs=132))
 
 
 @pytest.mark.parametrize("lengths, consumers, split", named(__file__, "tiles at head_dim 64"))
@@ -30,7 +30,7 @@ def test_tiles_at_head_dim_64_have_as_many_rows_as_was_fastest(lengths, consumer
 def test_only_long_walks_hold_exponentials_and_only_short_ones_with_a_tail_take_steps_of_64() -> None:
     assert [form(128, n, n, 16)[0].exp_before_wait for n in (512, 4096)] == [False, True]
     assert [form(128, n, n, 16)[0].exp_before_wait for n in (4429, 8200)] == [False, True]
-    tiles, mask = tuning.forward_tiles(128, 72, 4096, False, False), tuning.FullMask(4096, 4096, 16, 132)
+    tiles, mask = tuning.forward_tiles(128, 72, 4096, False, False), tuning.Lengths(4096, 4096, 16, 132)
     assert not tuning.full_mask_form(tiles, 128, mask, whole_rows=False)[0].exp_before_wait
     tiles, splits = form(128, 4096, 257, 16)
     assert (tiles.block_n, tiles.pingpong, tiles.exp_before_wait, splits) == (64, True, True, False)
@@ -47,7 +47,8 @@ def test_consumers_at_head_dim_256_take_turns_and_split_keys_only_where_that_pay
 
 
 def test_few_causal_queries_on_many_keys_have_the_tiles_of_as_many_tokens() -> None:
-    sizes = SimpleNamespace(size=128, head_dim=128, seqlen_q=256, seqlen_k=32768, causal=True, window_size=0)
+    lengths = {"seqlen_q": 256, "seqlen_k": 32768, "n_heads": 128, "multiprocessors": 132, "l2_bytes": 0}
+    sizes = SimpleNamespace(size=128, head_dim=128, causal=True, window_size=0, **lengths)
     assert _form(sizes, True)[0] == tuning.forward_tiles(128, 128, 32768, True, False)
     assert [tuning.packed_forward_tiles(128, 256, n, True, False).block_n for n in (4095, 0)] == [64, 128]
 

@@ -60,14 +60,15 @@ def test_a_program_finds_an_entry_behind_its_last_tile(tiling: Tiling) -> None:
     assert entries[:, 0, 0].max() + 2 == entries.shape[1]
 
 
-@pytest.mark.parametrize("programs", [7, 13, 60, 127])
-@pytest.mark.parametrize("seqlen_k", [1000, 4096])
-def test_the_splits_of_a_tile_are_all_of_its_keys(programs: int, seqlen_k: int) -> None:
-    tiling = replace(PLAIN, seqlen_k=seqlen_k)
+@pytest.mark.parametrize("programs", [7, 13, 60, 127, 132])
+@pytest.mark.parametrize(("seqlen_k", "causal"), [(1000, False), (4096, False), (4096, True)])
+def test_the_splits_of_a_tile_are_all_of_its_keys(programs: int, seqlen_k: int, causal: bool) -> None:
+    tiling = replace(PLAIN, seqlen_k=seqlen_k, causal=causal)
+    ends = tiling.blocks(tiling.first)
     stretches = defaultdict(list)
     for own in taken(tiling, programs, split_kv=True):
         for m, head, split, blocks in own:
-            low, high = (blocks & 0xFFFF, blocks >> 16) if split >= 0 else (0, tiling.n_blocks)
+            low, high = (blocks & 0xFFFF, blocks >> 16) if split >= 0 else (0, ends[m])
             stretches[m, head].append((low, high, split))
     combines = tile_schedule(tiling, programs, True, CPU).combines
     combined = {tuple(row[:2]): list(range(row[2], row[2] + row[3])) for row in combines.tolist()}
@@ -76,7 +77,7 @@ def test_the_splits_of_a_tile_are_all_of_its_keys(programs: int, seqlen_k: int) 
     for tile, splits in stretches.items():
         splits.sort()
         assert [low for low, _, _ in splits] == [0, *(high for _, high, _ in splits[:-1])]
-        assert splits[-1][1] == tiling.n_blocks
+        assert splits[-1][1] == ends[tile[0]]
         assert [split for _, _, split in splits] == combined.get(tile, [-1])
 
 
@@ -113,6 +114,14 @@ def test_dealt_tiles_have_one_round_of_heads_in_use(seqlen, head_dim, n_heads, r
     assert tuning.heads_in_l2(seqlen, head_dim, 1, n_heads, seqlen // rows, 132, rounds=1) == heads_in_l2
 
 
+@pytest.mark.parametrize("shape, consumers, split", named(__file__, "causal splits of keys"))
+def test_causal_keys_are_split_where_few_tiles_see_many_keys(shape: tuple[int, ...], consumers: int, split: bool):
+    size, seqlen_q, seqlen_k, n_heads = shape
+    tiles = tuning.forward_tiles(size, size, seqlen_q, True, False, True, seqlen_k)
+    form, splits = tuning.causal_form(tiles, size, tuning.Lengths(seqlen_q, seqlen_k, n_heads, 132))
+    assert (form.consumers, splits) == (consumers, split)
+
+
 def assert_right_on_hopper(shape: tuple[int, ...], kv_shape: tuple[int, ...], dtype: torch.dtype, causal: bool) -> None:
     from kernels.attention.gluon_hopper.plan import plan_of
 
@@ -133,6 +142,13 @@ def test_tiles_whose_keys_are_split_are_right(dtype: torch.dtype) -> None:
 
 
 @on_hopper
+@pytest.mark.parametrize(("seqlen_q", "seqlen_k"), [(256, 2048), (300, 9001), (129, 4096), (500, 8192)])
+@pytest.mark.parametrize(("head_dim", "heads"), [(64, 71), (64, 32), (64, 142), (128, 28), (256, 16)])
+def test_causal_tiles_whose_keys_are_split_are_right(head_dim: int, heads: int, seqlen_q: int, seqlen_k: int) -> None:
+    assert_right_on_hopper((1, heads, seqlen_q, head_dim), (1, 1, seqlen_k, head_dim), torch.bfloat16, causal=True)
+
+
+@on_hopper
 @pytest.mark.parametrize("head_dim", [128, 256])
 def test_short_causal_heads_are_right(head_dim: int) -> None:
     programs = torch.cuda.get_device_properties("cuda").multi_processor_count
@@ -144,16 +160,18 @@ def test_combined_splits_are_what_all_keys_give(device: str) -> None:
     forward = pytest.importorskip("kernels.attention.gluon_hopper.forward", exc_type=ImportError)
     scores, values = torch.randn(64, 96) * 3, torch.randn(96, 16)
     stretches = (slice(0, 10), slice(10, 70), slice(70, 96))
+    scores[:20, 70:] = -math.inf  # rows that see no key of the last split
     partial_out = torch.full((4, 64, 16), math.nan)  # the first is another tile's
     partial_lse = torch.full((4, 64), math.nan)
     for split, keys in enumerate(stretches, start=1):
-        partial_out[split] = scores[:, keys].softmax(1) @ values[keys]
-        partial_lse[split] = scores[:, keys].logsumexp(1) / math.log(2)
+        partial_out[split] = scores[:, keys].softmax(1).nan_to_num() @ values[keys]
+        seen = scores[:, keys].logsumexp(1) / math.log(2)
+        partial_lse[split] = torch.where(seen == -math.inf, math.inf, seen)
     combines = torch.tensor([[1, 4, 1, 3]], dtype=torch.int32, device=device)  # tile 1 of head 1 of sequence 1
     out, lse, natural = (torch.full((2, 3, 100, *x), math.nan, device=device) for x in ((16,), (), ()))
     strides = tuple(stride // 8 for stride in out.stride()[:3])
     tensors = (partial_out.to(device), partial_lse.to(device), out, lse, natural, combines)
-    forward.combine_kernel[(1, 4)](*tensors, 3, 100, *strides, 64, 16, 4, 16, True)
+    forward.combine_kernel[(1, 4)](*tensors, 3, 100, *strides, 64, 16, 16, True)
     torch.testing.assert_close(out[1, 1, 64:].cpu(), (scores.softmax(1) @ values)[:36], atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(lse[1, 1, 64:].cpu(), scores[:36].logsumexp(1) / math.log(2), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(natural, lse * math.log(2), equal_nan=True)

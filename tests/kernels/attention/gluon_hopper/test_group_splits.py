@@ -17,9 +17,9 @@ from tests.kernels.attention.gluon_hopper.interleavings.program import Program
 from tests.kernels.attention.gluon_hopper.test_partitions_backward import KINDS, launches_of, run
 
 
-@pytest.mark.parametrize(("kind", "head_dim"), KINDS)
-def test_a_program_reads_the_keys_of_its_heads(kind: Any, head_dim: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    heads, kv_heads, splits = 8, 2, 2
+@pytest.mark.parametrize(("kind", "head_dim", "heads"), [*((*kind, 8) for kind in KINDS), (*KINDS[0], 14)])
+def test_a_program_reads_the_keys_of_its_heads(kind: Any, head_dim: int, heads: int, monkeypatch) -> None:
+    kv_heads, splits = 2, 2
     whole = GluonHopperPlan.with_groups_split
     monkeypatch.setattr(tuning, "computes_next_delta", lambda *_: False)
     split = lambda shape, given: kind(whole(shape, splits), given)  # noqa: E731
@@ -31,8 +31,11 @@ def test_a_program_reads_the_keys_of_its_heads(kind: Any, head_dim: int, monkeyp
             run(launch, 0, 0, head)
             read = {name: {at for what, at in found if what == name} for name in ("q_desc", "k_desc")}
             assert read["k_desc"] == {int(at) // (heads // kv_heads) for at in read["q_desc"]}
-            part = heads // kv_heads // splits if "dk_desc" in launch[0].arg_names else 1
-            assert read["q_desc"] == set(range(head * part, (head + 1) * part))
+            group = heads // kv_heads
+            part = -(-group // splits) if "dk_desc" in launch[0].arg_names else 1
+            firsts = [kv * group + first for kv in range(kv_heads) for first in range(0, group, part)]
+            end = min(firsts[head] + part, (firsts[head] // group + 1) * group)  # the second part of seven has three
+            assert read["q_desc"] == set(range(firsts[head], end))
 
 
 def noting(found: set[tuple[str, int]], load: Any) -> Any:
@@ -59,4 +62,9 @@ def test_dk_and_dv_are_the_sums_of_their_parts(device: str, splits: int, head_di
 # head_dim, key heads, query heads of each, queries, keys, causal
 @pytest.mark.parametrize("shape, splits", named(__file__, "splits of groups"))
 def test_groups_are_split_where_that_saves_time(shape: tuple[Any, ...], splits: int) -> None:
-    assert tuning.group_splits(*shape, 0, 132) == splits
+    assert tuning.group_splits(tuning.SharedKeys(*shape, 0), 132) == splits
+
+
+@pytest.mark.parametrize(("heads", "splits"), [(71, 8), (13, 13), (12, 6), (7, 7)])
+def test_only_a_large_prime_number_of_heads_is_split_into_uneven_parts(heads: int, splits: int) -> None:
+    assert tuning.group_splits(tuning.SharedKeys(64, 1, heads, 256, 2048, True, 0), 132, uneven=True) == splits

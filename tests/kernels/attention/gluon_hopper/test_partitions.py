@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -15,17 +16,13 @@ from kernels.attention.gluon_hopper import configs, forward, forward_softmax, pl
 from kernels.attention.gluon_hopper.forward import forward_kernel
 from kernels.attention.gluon_hopper.forward_second_half import second_half_kernel
 from kernels.attention.gluon_hopper.plan import GluonHopperPlan
+from tests.cases import cases
 from tests.kernels.attention.gluon_hopper.interleavings.memory import Broken
 from tests.kernels.attention.gluon_hopper.interleavings.program import Program
 from tests.kernels.attention.gluon_hopper.interleavings.registers import Value, as_arguments
 
 PROGRAMS = 3
-SHAPES = {
-    "odd": (1, 2, 200, 300),
-    "aligned": (1, 2, 256, 384),
-    "longer": (1, 3, 700, 700),
-    "many keys": (1, 2, 200, 4100),
-}
+SHAPES = cases(__file__, "shapes")
 
 
 def launches_of(
@@ -70,14 +67,11 @@ def _tensor(name: str) -> Any:
 
 
 MASKS = ((False, 0), (True, 0), (True, 70))  # causal, window_size
-CASES = [  # shape, head_dim, causal, window_size, the queries that tiles are chosen for if not the shape's
-    *((shape, size, *mask, 0) for shape in ("odd", "aligned", "longer") for size in (64, 128, 256) for mask in MASKS),
-    *(("odd", 64, causal, 0, long) for causal in (False, True) for long in (8192, 65536)),
-    *(("odd", size, True, 0, 65536) for size in (128, 256)),
-    ("odd", 104, True, 0, 0),
-    *(("longer", size, *mask, 0) for size in (configs.WIDE_KEYS, configs.HALVED) for mask in MASKS),
-    ("many keys", 256, False, 0, 0),  # which programs share
-    *(("longer", 256, causal, window, 0) for causal, window in ((False, 70), (True, 1), (True, 64), (True, 300))),
+# shape, head_dims, masks, the queries that tiles are chosen for if not the shape's
+CASES = [
+    (shape, size, *mask, long)
+    for shapes, sizes, masks, lengths in cases(__file__, "cases")
+    for shape, size, mask, long in itertools.product(shapes, sizes, masks, lengths)
 ]
 
 
