@@ -185,6 +185,16 @@ def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere() -> None:
     assert lines.text.splitlines() == ["12/24 cells, about 30 s left: torch_naive fwd", "24/24 cells: the end"]
 
 
+def test_a_step_that_lasts_gets_one_line(monkeypatch) -> None:
+    lines, now = Screen(terminal=False), [100.0]
+    monkeypatch.setattr("runner.progress.time.monotonic", lambda: now[0])
+    progress = Progress(lines)
+    for step, seconds in (("reference", 1), ("check", 1), ("check", 9), ("check", 9)):
+        progress.show(0, 2, step, None)
+        now[0] += seconds
+    assert lines.text.splitlines() == ["0/2 cells, estimating: reference", "0/2 cells, estimating: check"]
+
+
 def test_progress_outlives_whoever_watches() -> None:
     class Gone(Screen):
         def write(self, text: str) -> None:
