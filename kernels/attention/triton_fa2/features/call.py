@@ -328,6 +328,8 @@ def attend_checked(
     if bounds is not None:
         shape = (len(bounds.starts_q), q.shape[1], bounds.longest_q, bounds.longest_k)
     check(features, shape, q.device, causal=causal, window_size=window_size)
+    if q.shape[1] >= 1 << 16:
+        raise UnsupportedCase("triton_fa2 takes up to 65535 heads with features.")
     if features.learns_mask and (bounds or features.block_mask):
         raise UnsupportedCase(
             "triton_fa2 has no gradient of a mask of packed sequences or with a block_mask; kernels.attention computes "
