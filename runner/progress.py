@@ -29,18 +29,13 @@ class Progress:
         self._write(f"\r\x1b[K{text}\n" if self._bar else f"{text}\n")
 
     def show(self, done: int, total: int, current: str, eta_s: float | None, bound: bool = False) -> None:
-        """Show the number of finished cells, the current step and the remaining time, of which `bound` is a minimum.
-
-        Called again and again, so that a step that lasts gets a line, even if it follows soon after another one.
-        """
+        """Show finished cells, step and remaining time, at least that if `bound`; called again while a step lasts."""
         left = f", {time_left(eta_s, bound=bound)}" if done < total else ""
         if self._bar:
             filled = _BAR_WIDTH * done // max(total, 1)
             text = f"[{'#' * filled}{'.' * (_BAR_WIDTH - filled)}] {done}/{total}{left}  {current}"
             self._write(f"\r\x1b[K{text[: shutil.get_terminal_size().columns - 1]}")
-        elif self._shown != (done, current) and (
-            done == total or time.monotonic() - self._last_line >= _LINE_EVERY_S
-        ):
+        elif self._shown != (done, current) and (done == total or time.monotonic() - self._last_line >= _LINE_EVERY_S):
             self._shown, self._last_line = (done, current), time.monotonic()
             self._write(f"{done}/{total} cells{left}: {current}\n")
 

@@ -172,27 +172,22 @@ class Screen:
         pass
 
 
-def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere() -> None:
-    bar, lines = Screen(terminal=True), Screen(terminal=False)
+def test_progress_is_a_bar_on_a_terminal_and_elsewhere_lines_of_steps_that_last(monkeypatch) -> None:
+    bar, lines, now = Screen(terminal=True), Screen(terminal=False), [100.0]
+    monkeypatch.setattr("runner.progress.time.monotonic", lambda: now[0])
     for screen in (bar, lines):
         progress = Progress(screen)
         progress.show(12, 24, "torch_naive fwd", 30.0)
-        progress.show(13, 24, "triton_fa2 fwd", 29.0)
+        for seconds in (0, 0, 9, 2):
+            now[0] += seconds
+            progress.show(13, 24, "triton_fa2 fwd", 29.0)
+        progress.show(13, 24, "short", 28.0)
         progress.show(24, 24, "the end", 0.0)
         progress.finish()
     assert "[############............] 12/24, about 30 s left  torch_naive fwd" in bar.text
     assert bar.text.count("\n") == 1
-    assert lines.text.splitlines() == ["12/24 cells, about 30 s left: torch_naive fwd", "24/24 cells: the end"]
-
-
-def test_a_step_that_lasts_gets_one_line(monkeypatch) -> None:
-    lines, now = Screen(terminal=False), [100.0]
-    monkeypatch.setattr("runner.progress.time.monotonic", lambda: now[0])
-    progress = Progress(lines)
-    for step, seconds in (("reference", 1), ("check", 1), ("check", 9), ("check", 9)):
-        progress.show(0, 2, step, None)
-        now[0] += seconds
-    assert lines.text.splitlines() == ["0/2 cells, estimating: reference", "0/2 cells, estimating: check"]
+    lasting = ["12/24 cells, about 30 s left: torch_naive fwd", "13/24 cells, about 29 s left: triton_fa2 fwd"]
+    assert lines.text.splitlines() == [*lasting, "24/24 cells: the end"]
 
 
 def test_progress_outlives_whoever_watches() -> None:

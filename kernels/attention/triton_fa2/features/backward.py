@@ -73,7 +73,7 @@ def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shap
     A program has a tile and a head of one batch, or of several that share an added mask.
     """
     BLOCK_M: tl.constexpr = CONFIG.block_m
-    start_m, head, batch = place(shape.seqlen_q, shape.first_batch, BLOCK_M, True)
+    start_m, head, batch = place(shape.seqlen_q, shape.first_b, BLOCK_M, True)
     batch *= CONFIG.together
     own = (batch, head, sequence(tensors, shape, batch))
     first_q, _, seqlen_q, _ = own[2]
@@ -181,7 +181,7 @@ def features_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, sha
     """Compute dk and dv of a tile of keys, summed over its query heads; a program a tile, key head and batch."""
     BLOCK_M: tl.constexpr = CONFIG.block_m
     BLOCK_N: tl.constexpr = CONFIG.block_n
-    start_n, head_k, batch = place(shape.seqlen_k, shape.first_batch, BLOCK_N, not CONFIG.has_right)
+    start_n, head_k, batch = place(shape.seqlen_k, shape.first_b, BLOCK_N, not CONFIG.has_right)
     own = (batch, head_k, sequence(tensors, shape, batch))
     _, first_k, seqlen_q, seqlen_k = own[2]
     if start_n >= seqlen_k:
@@ -242,11 +242,7 @@ def features_dmask_kernel(q, k, v, dout, sums, lse_ptr, delta_ptr, tensors, shap
     BLOCK_N: tl.constexpr = CONFIG.block_n
     EXACT: tl.constexpr = tl.float32 == q.base.dtype.element_ty
     seqlen_q, seqlen_k = shape.seqlen_q, shape.seqlen_k
-    tiles_m, tiles_n = tl.cdiv(seqlen_q, BLOCK_M), tl.cdiv(seqlen_k, BLOCK_N)
-    number = tl.program_id(0)
-    start_n = number % tiles_n * BLOCK_N
-    start_m = number // tiles_n % tiles_m * BLOCK_M
-    line = number // (tiles_m * tiles_n)
+    start_m, start_n, line = tl.program_id(0) * BLOCK_M, tl.program_id(1) * BLOCK_N, shape.first_b + tl.program_id(2)
     place = tl.cast(line, tl.int64)  # of this part of the line
     part, line = line // sums.lines, line % sums.lines
     count = sums.of_batches * sums.of_heads

@@ -31,7 +31,7 @@ from .forward import features_forward_kernel, spans_kernel
 Tensors = tuple[torch.Tensor, ...]
 SHORT_WINDOW = 512  # keys; 84 were timed
 SHORT = 256  # keys of a short added mask; 256 and 512 were timed
-MOST_PROGRAMS = 65535  # along the second and the third axis of a grid
+MOST_PROGRAMS = 65535  # along the last axis of a grid
 KEYS_AT_ONCE = 1024  # of a mask of keys, that a program reads at a time
 MASK_PROGRAMS = 528  # for the gradient of a mask, four for each multiprocessor of an H200; not timed
 KERNELS = {"forward": features_forward_kernel, "dq": features_dq_kernel, "dkdv": features_dkdv_kernel}
@@ -166,9 +166,7 @@ class FeatureCall:
         for tile in self._tiles(walk, (q, v), shape, config):
             grid = (-(-length // (tile.block_n if of_keys else tile.block_m)), heads, batches // tile.batches)
             if walk == "dmask":
-                sums = statistics[0]
-                tiles_k = -(-shape.seqlen_k // tile.block_n)
-                grid = (-(-shape.seqlen_q // tile.block_m) * tiles_k * sums.lines * sums.parts, 1, 1)
+                grid = (grid[0], -(-shape.seqlen_k // tile.block_n), statistics[0].lines * statistics[0].parts)
             shared = self.features.asked == ("mask",) and not (tensors.mask_b or self.bounds or batches % tile.batches)
             if config.blocks % max(tile.block_m, tile.block_n) or not (tile.batches == 1 or shared):
                 continue
@@ -177,8 +175,8 @@ class FeatureCall:
             options |= {"maxnreg": tile.registers} if tile.registers else {}
             try:
                 with device_guard(q.device):
-                    for first in range(0, grid[2] if grid[0] else 0, MOST_PROGRAMS):
-                        part = shape._replace(first_batch=first)
+                    for first in range(0, grid[2] if all(grid) else 0, MOST_PROGRAMS):
+                        part = shape._replace(first_b=first)
                         programs = *grid[:2], min(grid[2] - first, MOST_PROGRAMS)
                         KERNELS[walk][programs](*rows, *statistics, tensors, part, constants, **options)
                 return
@@ -271,7 +269,7 @@ class FeatureCall:
             keep_scale=1 / (1 - asked.dropout_p),
             stats_b=0 if self.packed else heads * q.shape[2],
             stats_h=q.shape[2],
-            first_batch=0,
+            first_b=0,
         )
 
     def _config(self, q: torch.Tensor, v: torch.Tensor) -> FeatureConfig:

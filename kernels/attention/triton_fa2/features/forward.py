@@ -167,7 +167,7 @@ def _fold(state, lo, hi, walk, q_tile, k, v, tensors, shape, CONFIG: tl.constexp
 def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, CONFIG: tl.constexpr):
     """Compute output and base-2 logsumexp of a tile of query rows; a program a tile, head and batch."""
     BLOCK_M: tl.constexpr = CONFIG.block_m
-    start_m, head, batch = place(shape.seqlen_q, shape.first_batch, BLOCK_M, True)
+    start_m, head, batch = place(shape.seqlen_q, shape.first_b, BLOCK_M, True)
     own = (batch, head, sequence(tensors, shape, batch))
     first_q, _, seqlen_q, _ = own[2]
     if start_m >= seqlen_q:

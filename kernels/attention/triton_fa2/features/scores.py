@@ -18,12 +18,12 @@ FAR = tl.constexpr(1 << 30)  # beyond all keys
 
 
 @triton.jit
-def place(seqlen, first_batch, TILE: tl.constexpr, LAST_FIRST: tl.constexpr):
+def place(seqlen, first_b, TILE: tl.constexpr, LAST_FIRST: tl.constexpr):
     """Return a program's first row, head and batch, the axes of the grid."""
     tile = tl.program_id(0)
     if LAST_FIRST:
         tile = tl.cdiv(seqlen, TILE) - 1 - tile
-    return tile * TILE, tl.cast(tl.program_id(1), tl.int64), tl.cast(first_batch + tl.program_id(2), tl.int64)
+    return tile * TILE, tl.cast(tl.program_id(1), tl.int64), tl.cast(first_b + tl.program_id(2), tl.int64)
 
 
 @triton.jit
