@@ -22,7 +22,7 @@ from ....plans import LOG2_E, attend_with_sinks, check_inputs, device_guard, sca
 from ....registry import UnsupportedCase
 from ....tables import family, machine_of
 from ..panels import panels
-from ..problem import DTYPES, too_far
+from ..problem import DTYPES, MAX_ROW_STRIDE, too_far
 from ..tuning import Tile
 from .arguments import Columns, FeatureConfig, FeatureShape, FeatureTensors, MaskSums, Rows
 from .backward import features_dkdv_kernel, features_dmask_kernel, features_dq_kernel
@@ -171,8 +171,7 @@ class FeatureCall:
             if config.blocks % max(tile.block_m, tile.block_n) or not (tile.batches == 1 or shared):
                 continue
             constants = Constants(self._in_tiles(replace(config, unit=unit), shape, tile))
-            options = {"num_warps": tile.num_warps, "num_stages": tile.num_stages}
-            options |= {"maxnreg": tile.registers} if tile.registers else {}
+            options = {"num_warps": tile.num_warps, "num_stages": tile.num_stages, "maxnreg": tile.registers or None}
             try:
                 with device_guard(q.device):
                     for first in range(0, grid[2] if all(grid) else 0, MOST_PROGRAMS):
@@ -216,6 +215,8 @@ class FeatureCall:
         mask = asked.mask
         if mask is not None:
             mask = mask.detach()[(None,) * (4 - mask.dim())]
+            if max(mask.stride()[2:]) >= MAX_ROW_STRIDE:
+                mask = mask.contiguous()
             steps = (0 if size == 1 else step for size, step in zip(mask.shape, mask.stride(), strict=True))
             step_b, step_h, step_m, step_n = steps
             mask = mask.view(torch.uint8) if mask.dtype == torch.bool else mask
@@ -326,8 +327,6 @@ def attend_checked(
     if bounds is not None:
         shape = (len(bounds.starts_q), q.shape[1], bounds.longest_q, bounds.longest_k)
     check(features, shape, q.device, causal=causal, window_size=window_size)
-    if q.shape[1] >= 1 << 16:
-        raise UnsupportedCase("triton_fa2 takes up to 65535 heads with features.")
     if features.learns_mask and (bounds or features.block_mask):
         raise UnsupportedCase(
             "triton_fa2 has no gradient of a mask of packed sequences or with a block_mask; kernels.attention computes "

@@ -207,6 +207,11 @@ def test_what_dropout_keeps_is_its_share_and_depends_on_the_seed_alone():
     assert feature_calls.features_of({"dropout_p": 0.1}, torch.device("cpu")).dropout_seed == drawn[0] != drawn[1]
 
 
+def test_a_mask_whose_rows_lie_too_far_apart_is_copied():
+    mask = torch.empty_strided((9, 9), (1 << 24, 1), device="meta")
+    assert call.FeatureCall(Features(mask=mask), False, 0, 1.0, "ieee")._tensors.mask_m == 9
+
+
 def test_the_front_door_computes_features_where_no_kernel_does():
     q = numbers(1, 2, 9, 16).double()
     for asked in ({"softcap": 2.0}, {"sinks": numbers(2)}, {"mask": torch.zeros(9, 9, dtype=torch.bool)}):
