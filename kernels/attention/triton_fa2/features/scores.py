@@ -152,7 +152,7 @@ def capped(products, shape, CONFIG: tl.constexpr):
 
 @triton.jit
 def load_mask(first_row, first_key, own, tensors, CONFIG: tl.constexpr, KEYS_FIRST: tl.constexpr):
-    """Return a tile of the mask by 32-bit offsets from its first row and key, 0 beyond the ends; own: as in `masked`."""
+    """Return a tile of the mask by 32-bit offsets from its first row and key, 0 beyond both; own: as in `masked`."""
     batch, head, bounds = own
     first_q, first_k, seqlen_q, seqlen_k = bounds
     mask = tensors.mask + batch * tensors.mask_b + head * tensors.mask_h
