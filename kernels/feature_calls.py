@@ -360,7 +360,7 @@ def takes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, names: Iterable[str
     """Return whether kernels of ours compute these tensors with features of these names, or "varlen"."""
     from .attention.triton_fa2 import IMPLEMENTATIONS
 
-    declared = IMPLEMENTATIONS[0].reason_against_features(names) is None
+    declared = IMPLEMENTATIONS[0].reason_against_features(names) is None and q.shape[1] < 1 << 16  # axis of a grid
     found = declared and v.shape[3] <= routes.MAX_HEAD_DIM and v.dtype == q.dtype and routes.takes(q, k, k)
     if not found and invariant.wanted():
         raise invariant.refusal(q, k, v)

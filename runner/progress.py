@@ -22,20 +22,21 @@ class Progress:
         self._stream = sys.stderr if stream is None else stream
         self._bar = self._stream.isatty()
         self._last_line = 0.0
+        self._shown: tuple[int, str] | None = None  # what the last line said
 
     def say(self, text: str) -> None:
         """Print a sentence on a separate line."""
         self._write(f"\r\x1b[K{text}\n" if self._bar else f"{text}\n")
 
     def show(self, done: int, total: int, current: str, eta_s: float | None, bound: bool = False) -> None:
-        """Show the number of finished cells, the current step and the remaining time, of which `bound` is a minimum."""
+        """Show finished cells, step and remaining time, at least that if `bound`; called again while a step lasts."""
         left = f", {time_left(eta_s, bound=bound)}" if done < total else ""
         if self._bar:
             filled = _BAR_WIDTH * done // max(total, 1)
             text = f"[{'#' * filled}{'.' * (_BAR_WIDTH - filled)}] {done}/{total}{left}  {current}"
             self._write(f"\r\x1b[K{text[: shutil.get_terminal_size().columns - 1]}")
-        elif done == total or time.monotonic() - self._last_line >= _LINE_EVERY_S:
-            self._last_line = time.monotonic()
+        elif self._shown != (done, current) and (done == total or time.monotonic() - self._last_line >= _LINE_EVERY_S):
+            self._shown, self._last_line = (done, current), time.monotonic()
             self._write(f"{done}/{total} cells{left}: {current}\n")
 
     def finish(self) -> None:

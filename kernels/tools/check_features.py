@@ -62,6 +62,7 @@ def cases(times: int = 1, head_dim: int = 16, lengths: tuple[int, int] = (17, 20
     padding[0, ..., 13 * times :] = padding[1, ..., : 2 * times] = padding[1, ..., 9] = padding[1, ..., q:] = False
     padding[2, ..., : 7 * times] = padding[3] = False
     added = numbers(2, 1, k, q).mT.log().nan_to_num(-torch.inf)  # -inf for half of the keys
+    added[:, :, 3] = -torch.inf  # a query that sees no key
     prefixes, packed = torch.tensor([0, k // 2 - 1, 5 * k]), ((3 * times, 0, k, 7 * times), (5 * times, 10, q, 0))
     rows, sinks = tuple(map(sum, packed)), torch.tensor([0.5, -torch.inf])  # the second head has no sink
     listed = numbers(2, 2, -(-4 * q // 64), -(-7 * k // 64)) > 0

@@ -86,7 +86,7 @@ class Sweeping:
             waiting = self._handle.waiting
             signalled = waiting.stop
             waiting.stop = lambda: signalled() or self._folder.cancel_requested()
-            waiting.call = lambda: self._write_state("running")  # so that a hanging step is shown
+            waiting.call = self._show  # so that a hanging step is shown
             self._write_state("running")
             for cell in self._cells:
                 if cell.reason:
@@ -230,9 +230,10 @@ class Sweeping:
                 for row in without_number(self._folder.run_id, cell, self._timings, status, note):
                     self._record(row)
 
-    def _show(self, current: str) -> None:
-        self._current = current
-        self._progress.show(*self._counts(), self._current, *self._eta())
+    def _show(self, current: str | None = None) -> None:
+        self._current = current or self._current
+        if self._current:
+            self._progress.show(*self._counts(), self._current, *self._eta())
         self._write_state("running")
 
     def _counts(self) -> tuple[int, int]:

@@ -1,6 +1,7 @@
 """The command line: data on stdout, sentences on stderr, exit codes that scripts can rely on."""
 
 import dataclasses
+import itertools
 import json
 import os
 import shlex
@@ -172,17 +173,20 @@ class Screen:
         pass
 
 
-def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere() -> None:
+def test_progress_is_a_bar_on_a_terminal_and_elsewhere_lines_of_steps_that_last(monkeypatch) -> None:
     bar, lines = Screen(terminal=True), Screen(terminal=False)
+    monkeypatch.setattr("runner.progress.time.monotonic", itertools.count(100.0, 3.0).__next__)
     for screen in (bar, lines):
         progress = Progress(screen)
         progress.show(12, 24, "torch_naive fwd", 30.0)
-        progress.show(13, 24, "triton_fa2 fwd", 29.0)
+        for _ in range(4):
+            progress.show(13, 24, "triton_fa2 fwd", 29.0)
         progress.show(24, 24, "the end", 0.0)
         progress.finish()
     assert "[############............] 12/24, about 30 s left  torch_naive fwd" in bar.text
     assert bar.text.count("\n") == 1
-    assert lines.text.splitlines() == ["12/24 cells, about 30 s left: torch_naive fwd", "24/24 cells: the end"]
+    lasting = ["12/24 cells, about 30 s left: torch_naive fwd", "13/24 cells, about 29 s left: triton_fa2 fwd"]
+    assert lines.text.splitlines() == [*lasting, "24/24 cells: the end"]
 
 
 def test_progress_outlives_whoever_watches() -> None:

@@ -180,20 +180,12 @@ class Launches:
         problem = self.problem
         heads, rows = problem.heads(table), problem.rows(table)
         split, scales = (numbers[0], numbers[1:]) if table in ("forward", "dq_dkdv") else ((), numbers)
-        scalars = (
-            problem.num_heads,
-            problem.group,
-            heads,
-            problem.heads_at_once(table),
-            *problem.extent,
-            *split,
-            *scales,
-        )
+        sizes = (problem.num_heads, problem.group, heads, problem.heads_at_once(table), *problem.extent)
 
         def programs(tile: Tile) -> int:
             return splits * heads * -(-rows // (tile.block_n if table == "dkdv" else tile.block_m))
 
-        self._run(KernelCall(kernel, tensors, scalars, config, problem.tiles(table), programs))
+        self._run(KernelCall(kernel, tensors, (*sizes, *split, *scales), config, problem.tiles(table), programs))
 
     def _held_keys(self, tensors: arguments.PanelTensors, *, store_lse: bool) -> None:
         """List the forward of a kernel that holds all keys of a head, or of a window, as panels."""
@@ -246,7 +238,7 @@ class Launches:
                 (stored_dkdv_kernel, of_keys, 2 * across * heads // group * triton.cdiv(stop - start, of_keys.block_n)),
                 (stored_dq_kernel, of_rows, across * heads * triton.cdiv(rows, of_rows.block_m)),
             ):
-                self._run(KernelCall(kernel, of_parts, scalars, config, [tile], _exactly(programs)))
+                self._run(KernelCall(kernel, of_parts, scalars, config, [tile], lambda _, count=programs: count))
 
     def _combine(
         self, kernel: Any, tensors: Any, results: tuple[torch.Tensor, ...], *splits: Split, store_lse: bool = False
@@ -258,17 +250,10 @@ class Launches:
         block = max(1, min(16, _COMBINED // problem.block_d))
         numbers = (number for split in splits for number in split)
         scalars = (problem.num_heads, heads, *problem.extent, *numbers)
-        config = CombineConfig(**problem.common, store_lse=store_lse)
-        if kernel is combine_outputs:
-            config = replace(config, slots=slots)
-        else:
-            config = replace(config, at_once=min(slots, _AT_ONCE))
+        held: dict[str, Any] = {"slots": slots} if kernel is combine_outputs else {"at_once": min(slots, _AT_ONCE)}
+        config = CombineConfig(**problem.common, **held, store_lse=store_lse)
         programs = len(results) * heads * -(-rows // block)
         self._run(KernelCall(kernel, tensors, scalars, config, [Tile(block, 0, 4, 1)], lambda _: programs))
-
-
-def _exactly(count: int) -> Callable[[Tile], int]:
-    return lambda _: count
 
 
 def recorded(problem: TritonProblem, walk: Callable[..., None], tensors: Sequence[torch.Tensor]) -> Callable[..., None]:

@@ -26,10 +26,10 @@ MaskSums = namedtuple("MaskSums", "base parts lines heads of_batches of_heads")
 Rows = namedtuple("Rows", "base b h m")
 # Sizes and factors of a call. Of packed sequences the lengths are the largest. `scale`: softmax_scale; `factor`: of
 # scores where powers of two are taken of them; `keep_from`: the first 32-bit number that dropout keeps; `keep_scale`: 1
-# / (1 - dropout_p); `stats_b`, `stats_h`: strides of lse and delta between batches and heads.
+# / (1 - dropout_p); `stats_b`, `stats_h`: strides of lse and delta; `first_b`: the last axis of a grid begins there.
 FeatureShape = namedtuple(
     "FeatureShape",
-    "num_heads group seqlen_q seqlen_k left right scale factor softcap keep_from keep_scale stats_b stats_h",
+    "num_heads group seqlen_q seqlen_k left right scale factor softcap keep_from keep_scale stats_b stats_h first_b",
 )
 
 

@@ -53,9 +53,7 @@ def _dq_of_keys(sums, lo, hi, walk, queries, k, v, tensors, shape, CONFIG: tl.co
                 k_tile = load_keys(k, head_k, start, each, tensors, CONFIG, CONFIG, MASKED)
                 scores, bend = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
                 if AT == 0:  # all batches of a program share a mask
-                    added = 0.0
-                    if CONFIG.mask == "additive":
-                        added = load_mask(rows[:, None], keys[None, :], own, tensors, CONFIG)
+                    added = load_mask(start_m, start, own, tensors, CONFIG, False) if CONFIG.mask != "" else 0.0
                 scores = masked(scores, added, rows[:, None], keys[None, :], each, tensors, shape, CONFIG, MASKED)
                 p = probabilities(scores, shape.factor, lse, True, 1, False, EXACT)
                 v_tile = load_keys(v, head_k, start, each, tensors, CONFIG, CONFIG.values, MASKED)
@@ -75,7 +73,7 @@ def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shap
     A program has a tile and a head of one batch, or of several that share an added mask.
     """
     BLOCK_M: tl.constexpr = CONFIG.block_m
-    start_m, head, batch = place(shape.seqlen_q, shape.num_heads, BLOCK_M, True)
+    start_m, head, batch = place(shape.seqlen_q, shape.first_b, BLOCK_M, True)
     batch *= CONFIG.together
     own = (batch, head, sequence(tensors, shape, batch))
     first_q, _, seqlen_q, _ = own[2]
@@ -160,7 +158,7 @@ def _dkdv_of_queries(sums, dv_sum, lo, hi, walk, tiles, queries, tensors, shape,
         of_head = (batch, head, bounds)
         q_tile = load_tile(q, batch, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, CONFIG, True)
         scores, bend = capped(product_of_panels(k_tile, q_tile, CONFIG), shape, CONFIG)
-        added = load_mask(rows[None, :], keys[:, None], of_head, tensors, CONFIG) if CONFIG.mask == "additive" else 0.0
+        added = load_mask(start, start_n, of_head, tensors, CONFIG, True) if CONFIG.mask != "" else 0.0
         scores = masked(scores, added, rows[None, :], keys[:, None], of_head, tensors, shape, CONFIG, MASKED)
         statistics = batch * shape.stats_b + head * shape.stats_h + first_q + rows
         there = (rows < seqlen_q) | CONFIG.whole
@@ -183,7 +181,7 @@ def features_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, sha
     """Compute dk and dv of a tile of keys, summed over its query heads; a program a tile, key head and batch."""
     BLOCK_M: tl.constexpr = CONFIG.block_m
     BLOCK_N: tl.constexpr = CONFIG.block_n
-    start_n, head_k, batch = place(shape.seqlen_k, shape.num_heads // shape.group, BLOCK_N, not CONFIG.has_right)
+    start_n, head_k, batch = place(shape.seqlen_k, shape.first_b, BLOCK_N, not CONFIG.has_right)
     own = (batch, head_k, sequence(tensors, shape, batch))
     _, first_k, seqlen_q, seqlen_k = own[2]
     if start_n >= seqlen_k:
@@ -244,11 +242,7 @@ def features_dmask_kernel(q, k, v, dout, sums, lse_ptr, delta_ptr, tensors, shap
     BLOCK_N: tl.constexpr = CONFIG.block_n
     EXACT: tl.constexpr = tl.float32 == q.base.dtype.element_ty
     seqlen_q, seqlen_k = shape.seqlen_q, shape.seqlen_k
-    tiles_m, tiles_n = tl.cdiv(seqlen_q, BLOCK_M), tl.cdiv(seqlen_k, BLOCK_N)
-    number = tl.program_id(0)
-    start_n = number % tiles_n * BLOCK_N
-    start_m = number // tiles_n % tiles_m * BLOCK_M
-    line = number // (tiles_m * tiles_n)
+    start_m, start_n, line = tl.program_id(0) * BLOCK_M, tl.program_id(1) * BLOCK_N, shape.first_b + tl.program_id(2)
     place = tl.cast(line, tl.int64)  # of this part of the line
     part, line = line // sums.lines, line % sums.lines
     count = sums.of_batches * sums.of_heads
@@ -261,7 +255,7 @@ def features_dmask_kernel(q, k, v, dout, sums, lse_ptr, delta_ptr, tensors, shap
         end = tl.where(start_n + BLOCK_N - 1 < start_m + shift - shape.left, begin, end)
     total = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
     shared = (line // sums.heads, line % sums.heads, (0, 0, seqlen_q, seqlen_k))
-    added = load_mask(rows[:, None], keys[None, :], shared, tensors, CONFIG).to(tl.float32) * _LOG2_E
+    added = load_mask(start_m, start_n, shared, tensors, CONFIG, False).to(tl.float32) * _LOG2_E
     OWN: tl.constexpr = tensors.prefixes is not None or tensors.documents is not None  # masks of a batch
     if not OWN:
         positions = rows[:, None] + shift

@@ -22,7 +22,7 @@ from ....plans import LOG2_E, attend_with_sinks, check_inputs, device_guard, sca
 from ....registry import UnsupportedCase
 from ....tables import family, machine_of
 from ..panels import panels
-from ..problem import DTYPES, too_far
+from ..problem import DTYPES, MAX_ROW_STRIDE, too_far
 from ..tuning import Tile
 from .arguments import Columns, FeatureConfig, FeatureShape, FeatureTensors, MaskSums, Rows
 from .backward import features_dkdv_kernel, features_dmask_kernel, features_dq_kernel
@@ -31,6 +31,7 @@ from .forward import features_forward_kernel, spans_kernel
 Tensors = tuple[torch.Tensor, ...]
 SHORT_WINDOW = 512  # keys; 84 were timed
 SHORT = 256  # keys of a short added mask; 256 and 512 were timed
+MOST_PROGRAMS = 65535  # along the last axis of a grid
 KEYS_AT_ONCE = 1024  # of a mask of keys, that a program reads at a time
 MASK_PROGRAMS = 528  # for the gradient of a mask, four for each multiprocessor of an H200; not timed
 KERNELS = {"forward": features_forward_kernel, "dq": features_dq_kernel, "dkdv": features_dkdv_kernel}
@@ -163,21 +164,20 @@ class FeatureCall:
         of_keys = walk == "dkdv"
         length, heads = (shape.seqlen_k, k.shape[1]) if of_keys else (shape.seqlen_q, q.shape[1])
         for tile in self._tiles(walk, (q, v), shape, config):
-            grid = (-(-length // (tile.block_n if of_keys else tile.block_m)) * heads * (batches // tile.batches),)
+            grid = (-(-length // (tile.block_n if of_keys else tile.block_m)), heads, batches // tile.batches)
             if walk == "dmask":
-                sums = statistics[0]
-                tiles_k = -(-shape.seqlen_k // tile.block_n)
-                grid = (-(-shape.seqlen_q // tile.block_m) * tiles_k * sums.lines * sums.parts,)
+                grid = (grid[0], -(-shape.seqlen_k // tile.block_n), statistics[0].lines * statistics[0].parts)
             shared = self.features.asked == ("mask",) and not (tensors.mask_b or self.bounds or batches % tile.batches)
             if config.blocks % max(tile.block_m, tile.block_n) or not (tile.batches == 1 or shared):
                 continue
             constants = Constants(self._in_tiles(replace(config, unit=unit), shape, tile))
-            options = {"num_warps": tile.num_warps, "num_stages": tile.num_stages}
-            options |= {"maxnreg": tile.registers} if tile.registers else {}
+            options = {"num_warps": tile.num_warps, "num_stages": tile.num_stages, "maxnreg": tile.registers or None}
             try:
                 with device_guard(q.device):
-                    if grid[0]:
-                        KERNELS[walk][grid](*rows, *statistics, tensors, shape, constants, **options)
+                    for first in range(0, grid[2] if all(grid) else 0, MOST_PROGRAMS):
+                        part = shape._replace(first_b=first)
+                        programs = *grid[:2], min(grid[2] - first, MOST_PROGRAMS)
+                        KERNELS[walk][programs](*rows, *statistics, tensors, part, constants, **options)
                 return
             except OutOfResources as error:
                 needed = error.required
@@ -215,6 +215,8 @@ class FeatureCall:
         mask = asked.mask
         if mask is not None:
             mask = mask.detach()[(None,) * (4 - mask.dim())]
+            if max(mask.stride()[2:]) >= MAX_ROW_STRIDE:
+                mask = mask.contiguous()
             steps = (0 if size == 1 else step for size, step in zip(mask.shape, mask.stride(), strict=True))
             step_b, step_h, step_m, step_n = steps
             mask = mask.view(torch.uint8) if mask.dtype == torch.bool else mask
@@ -268,6 +270,7 @@ class FeatureCall:
             keep_scale=1 / (1 - asked.dropout_p),
             stats_b=0 if self.packed else heads * q.shape[2],
             stats_h=q.shape[2],
+            first_b=0,
         )
 
     def _config(self, q: torch.Tensor, v: torch.Tensor) -> FeatureConfig:

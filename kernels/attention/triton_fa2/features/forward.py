@@ -152,8 +152,8 @@ def _fold(state, lo, hi, walk, q_tile, k, v, tensors, shape, CONFIG: tl.constexp
             start = key_at(at, first, tensors, CONFIG)
             keys = start + tl.arange(0, BLOCK_N)
             k_tile = load_keys(k, head_k, start, own, tensors, CONFIG, CONFIG, MASKED)
-            added = load_mask(rows[:, None], keys[None, :], own, tensors, CONFIG) if CONFIG.mask == "additive" else 0.0
             scores, _ = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
+            added = load_mask(start_m, start, own, tensors, CONFIG, False) if CONFIG.mask != "" else 0.0
             scores = masked(scores, added, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, MASKED)
             p, alpha, row_sum, row_max = weigh(scores, row_sum, row_max, shape.factor, True)
             v_tile = load_keys(v, head_k, start, own, tensors, CONFIG, CONFIG.values, MASKED)
@@ -167,7 +167,7 @@ def _fold(state, lo, hi, walk, q_tile, k, v, tensors, shape, CONFIG: tl.constexp
 def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, CONFIG: tl.constexpr):
     """Compute output and base-2 logsumexp of a tile of query rows; a program a tile, head and batch."""
     BLOCK_M: tl.constexpr = CONFIG.block_m
-    start_m, head, batch = place(shape.seqlen_q, shape.num_heads, BLOCK_M, True)
+    start_m, head, batch = place(shape.seqlen_q, shape.first_b, BLOCK_M, True)
     own = (batch, head, sequence(tensors, shape, batch))
     first_q, _, seqlen_q, _ = own[2]
     if start_m >= seqlen_q:

@@ -11,20 +11,19 @@ import triton.language as tl
 from ....plans import LOG2_E
 from ..forward import visible
 from ..panels import load_panels, store_panels
+from ..tile_ops import INTERPRETED
 
 _LOG2_E = tl.constexpr(LOG2_E)
 FAR = tl.constexpr(1 << 30)  # beyond all keys
 
 
 @triton.jit
-def place(seqlen, heads, TILE: tl.constexpr, LAST_FIRST: tl.constexpr):
-    """Return a program's first row, head and batch; programs count the tiles of a head first."""
-    tiles = tl.cdiv(seqlen, TILE)
-    tile = tl.program_id(0) % tiles
+def place(seqlen, first_b, TILE: tl.constexpr, LAST_FIRST: tl.constexpr):
+    """Return a program's first row, head and batch, the axes of the grid."""
+    tile = tl.program_id(0)
     if LAST_FIRST:
-        tile = tiles - 1 - tile
-    rest = tl.program_id(0) // tiles
-    return tile * TILE, tl.cast(rest % heads, tl.int64), tl.cast(rest // heads, tl.int64)
+        tile = tl.cdiv(seqlen, TILE) - 1 - tile
+    return tile * TILE, tl.cast(tl.program_id(1), tl.int64), tl.cast(first_b + tl.program_id(2), tl.int64)
 
 
 @triton.jit
@@ -152,15 +151,27 @@ def capped(products, shape, CONFIG: tl.constexpr):
 
 
 @triton.jit
-def load_mask(rows, keys, own, tensors, CONFIG: tl.constexpr):
-    """Return the mask of rows and keys, 0 beyond the ends of both; own: as in `masked`."""
+def load_mask(first_row, first_key, own, tensors, CONFIG: tl.constexpr, KEYS_FIRST: tl.constexpr):
+    """Return a tile of the mask by 32-bit offsets from its first row and key, 0 beyond both; own: as in `masked`."""
     batch, head, bounds = own
     first_q, first_k, seqlen_q, seqlen_k = bounds
-    there = ((rows < seqlen_q) & (keys < seqlen_k)) | CONFIG.whole
     mask = tensors.mask + batch * tensors.mask_b + head * tensors.mask_h
-    mask_rows = tl.cast(first_q + rows, tl.int64) * tensors.mask_m
-    pointers = mask + mask_rows + tl.cast(first_k + keys, tl.int64) * tensors.mask_n
-    return tl.load(pointers, mask=there, other=0)
+    mask += tl.cast(first_q + first_row, tl.int64) * tensors.mask_m
+    mask += tl.cast(first_k + first_key, tl.int64) * tensors.mask_n
+    rows = tl.expand_dims(tl.arange(0, CONFIG.block_m), 0 if KEYS_FIRST else 1)
+    keys = tl.expand_dims(tl.arange(0, CONFIG.block_n), 1 if KEYS_FIRST else 0)
+    there = ((first_row + rows < seqlen_q) & (first_key + keys < seqlen_k)) | CONFIG.whole
+    return tl.load(mask + (rows * tensors.mask_m + keys * tensors.mask_n), mask=there, other=0)
+
+
+@triton.jit
+def _to_float32(added, ROWS_FIRST: tl.constexpr):
+    """Return a tile of an added mask in float32; two bfloat16 numbers of a register by two instructions, not three."""
+    if ROWS_FIRST and added.dtype == tl.bfloat16 and not INTERPRETED:
+        added = tl.inline_asm_elementwise(
+            "shl.b32 $0, $2, 16; and.b32 $1, $2, 0xffff0000;", "=r,=r,r", [added], tl.int32, is_pure=True, pack=2
+        ).to(tl.float32, bitcast=True)
+    return added.to(tl.float32)
 
 
 @triton.jit
@@ -168,7 +179,7 @@ def masked(scores, added, rows, keys, own, tensors, shape, CONFIG: tl.constexpr,
     """Return scores with slopes and masks, -inf where a key is not seen.
 
     own: the batch, the query head and the bounds of the sequence. Without MASKED all keys of the sequence are seen;
-    rows and keys beyond it have any score. added: a mask that is added, None if later.
+    rows and keys beyond it have any score. added: the tile of a mask, None if it is added later.
     """
     batch, head, bounds = own
     first_q, first_k, seqlen_q, seqlen_k = bounds
@@ -194,10 +205,10 @@ def masked(scores, added, rows, keys, own, tensors, shape, CONFIG: tl.constexpr,
             of_rows = tl.load(ids + positions, mask=rows < seqlen_q, other=0)
             seen = seen & (of_rows == tl.load(ids + keys, mask=keys < seqlen_k, other=0))
     if CONFIG.mask == "boolean":
-        seen = seen & (load_mask(rows, keys, own, tensors, CONFIG) != 0)
+        seen = seen & (added != 0)
     elif CONFIG.mask != "" and added is not None:
         # An addition to products alone would be moved into them, which would wait for the mask.
-        added = added.to(tl.float32)
+        added = _to_float32(added, positions.shape[1] == 1)
         scores = tl.fma(added, _LOG2_E / shape.factor, scores) if CONFIG.scale_last else scores + added * _LOG2_E
     return tl.where(seen, scores, float("-inf")) if MASKED else scores
 

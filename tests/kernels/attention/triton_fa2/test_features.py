@@ -30,6 +30,7 @@ def small_tiles(monkeypatch):
     """Have the interpreter walk over several tiles of short sequences; for dq over two batches that share a mask."""
     small = tile.Tile(16, 16, 4, 1)
     if not CUDA:
+        monkeypatch.setattr(call, "MOST_PROGRAMS", 3)  # several launches for four batches
         monkeypatch.setattr(call, "tiles", lambda *of: (*[small._replace(batches=2)] * of[0].endswith("dq"), small))
 
 
@@ -204,6 +205,11 @@ def test_what_dropout_keeps_is_its_share_and_depends_on_the_seed_alone():
     drawn = [feature_calls.features_of({"dropout_p": 0.1}, torch.device("cpu")).dropout_seed for _ in range(2)]
     torch.manual_seed(3)
     assert feature_calls.features_of({"dropout_p": 0.1}, torch.device("cpu")).dropout_seed == drawn[0] != drawn[1]
+
+
+def test_a_mask_whose_rows_lie_too_far_apart_is_copied():
+    mask = torch.empty_strided((9, 9), (1 << 24, 1), device="meta")
+    assert call.FeatureCall(Features(mask=mask), False, 0, 1.0, "ieee")._tensors.mask_m == 9
 
 
 def test_the_front_door_computes_features_where_no_kernel_does():
