@@ -192,5 +192,5 @@ def to_its_runs(store: Store, filters: Filters) -> Filters | None:
 
     None if it shows none.
     """
-    runs = provenance(store, filters)["run_id"].tolist()
+    runs = {row.number.run_id for row in paired(store, filters)}
     return replace(filters, run=tuple(sorted(runs))) if runs else None
