@@ -12,7 +12,7 @@ from results.implementations import facts_of
 from results.levels import Level, level_of
 from results.query.declared import of_rows
 from results.query.pages import gpus, options
-from results.query.pairing import paired
+from results.query.pairing import cells
 from results.query.speedups import cell_columns
 from results.recommend.contest import JUDGED_WITHIN, Contender, Contest, ContestResult, Rival, Standing, decide
 from results.recommend.doubt import doubts
@@ -21,11 +21,10 @@ from results.slice import BASELINES, Filters, level_in
 from results.sql import SqlFile
 from results.store.database import Store
 from results.store.ingest import COLUMNS as STORED
-from results.store.summary import CASE_ID
 
 FIELDS = tuple(name for name in STORED if name not in ("measurement_id", "time", "samples"))
-_NAMED = ("run_id", "case_id", "implementation", "mode", "timing")  # what names a number that is shown
-_CONTESTS = SqlFile(__file__)("contests", stored=", ".join(FIELDS), judged_within=JUDGED_WITHIN, CASE_ID=CASE_ID)
+_FACTS = ("speedup", "source", "protocol", "mask", "shape")
+_SQL = SqlFile(__file__)
 
 
 def contests(store: Store, filters: Filters) -> list[Contest]:
@@ -93,29 +92,21 @@ def winners_by_gpu(store: Store, filters: Filters, timings: Sequence[str]) -> pd
 
 
 def _contests(store: Store, filters: Filters) -> Iterator[Contest]:
-    shown = paired(store, filters)
-    if not shown:
-        return
-    named = [[getattr(row.number, name) for row in shown] for name in _NAMED]
-    params = [*named, named[0], sorted({*named[0]})]
+    ctes, params = cells(store, filters)
+    names = (*FIELDS, "samples", *_FACTS)
+    rows = store.rows(_SQL("contests", ctes=ctes, stored=", ".join(FIELDS), judged_within=JUDGED_WITHIN), params)
     contest: dict[str, Contender] = {}
     said = of_rows(store, level_in(filters).name)
     precision = cache(lambda name, run_id: facts_of(name, said, run_id).precision)
-    for *stored, place, protocol, mask in store.rows(_CONTESTS, params):
-        number, speedup, _ = shown[place]
-        contender = Contender(
-            measurement_of(dict(zip((*FIELDS, "samples"), stored, strict=True))),
-            speedup=speedup,
-            source=number.source,
-            protocol=protocol,
-            mask=mask,
-            shape=number.shape,
-            precision=precision(number.implementation, number.run_id),
-        )
+    for row in rows:
+        said_of = dict(zip(names, row, strict=True))
+        of_run = {name: said_of.pop(name) for name in _FACTS}
+        of_run["precision"] = precision(said_of["implementation"], said_of["run_id"])
+        contender = Contender(measurement_of(said_of), **of_run)
         if contest and _first(contest).measurement.case != contender.measurement.case:
             yield contest
             contest = {}
-        contest[number.implementation] = contender
+        contest[contender.measurement.implementation] = contender
     if contest:
         yield contest
 
