@@ -10,11 +10,10 @@ import pandas as pd
 from results import levels
 from results.grouping import grouped
 from results.metrics import MEMORY_METRICS
-from results.query.pairing import frame, numbers, paired, same_run
+from results.query.pairing import cells, frame, numbers, paired, same_run
 from results.records import CASE_FIELDS, Measurement
 from results.slice import Filters, level_in, of_mask, where
 from results.sql import SqlFile
-from results.sql import cells as _whole_cells
 from results.store.database import Store
 
 _SQL = SqlFile(__file__)
@@ -127,8 +126,7 @@ def cell(store: Store, filters: Filters, dtype: str | None, seqlen: int, row: in
     place: dict[str, Any] = {"dtype": dtype, level.columns.column: seqlen, level.rows.column: row}
     said: dict[str, Any] = {name: (value,) for name, value in place.items() if value is not None}
     known = replace(filters, **said)
-    runs = {row.number.run_id for row in paired(store, known)}
-    ctes, params = _whole_cells(replace(known, run=tuple(sorted(runs))))
+    ctes, params = cells(store, known)
     table = store.query(
         _SQL("cell", ctes=ctes, rest_of_case=_REST_OF_CASE, column=level.columns.field, row=level.rows.field),
         [*params, dtype, seqlen, row],
@@ -192,5 +190,5 @@ def to_its_runs(store: Store, filters: Filters) -> Filters | None:
 
     None if it shows none.
     """
-    runs = provenance(store, filters)["run_id"].tolist()
+    runs = {row.number.run_id for row in paired(store, filters)}
     return replace(filters, run=tuple(sorted(runs))) if runs else None
