@@ -18,6 +18,7 @@ from .scores import (
     add_to_panels,
     capped,
     kept,
+    load_bias,
     load_keys,
     load_mask,
     load_tile,
@@ -53,7 +54,7 @@ def _dq_of_keys(sums, lo, hi, walk, queries, k, v, tensors, shape, CONFIG: tl.co
                 k_tile = load_keys(k, head_k, start, each, tensors, CONFIG, CONFIG, MASKED)
                 scores, bend = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
                 if AT == 0:  # all batches of a program share a mask
-                    added = load_mask(start_m, start, own, tensors, CONFIG, False) if CONFIG.mask != "" else 0.0
+                    added = load_bias(start_m, start, own, tensors, CONFIG, False) if CONFIG.mask == "additive" else 0.0
                 scores = masked(scores, added, rows[:, None], keys[None, :], each, tensors, shape, CONFIG, MASKED)
                 p = probabilities(scores, shape.factor, lse, True, 1, False, EXACT)
                 v_tile = load_keys(v, head_k, start, each, tensors, CONFIG, CONFIG.values, MASKED)
@@ -158,7 +159,7 @@ def _dkdv_of_queries(sums, dv_sum, lo, hi, walk, tiles, queries, tensors, shape,
         of_head = (batch, head, bounds)
         q_tile = load_tile(q, batch, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, CONFIG, True)
         scores, bend = capped(product_of_panels(k_tile, q_tile, CONFIG), shape, CONFIG)
-        added = load_mask(start, start_n, of_head, tensors, CONFIG, True) if CONFIG.mask != "" else 0.0
+        added = load_bias(start, start_n, of_head, tensors, CONFIG, True) if CONFIG.mask == "additive" else 0.0
         scores = masked(scores, added, rows[None, :], keys[:, None], of_head, tensors, shape, CONFIG, MASKED)
         statistics = batch * shape.stats_b + head * shape.stats_h + first_q + rows
         there = (rows < seqlen_q) | CONFIG.whole
@@ -255,7 +256,7 @@ def features_dmask_kernel(q, k, v, dout, sums, lse_ptr, delta_ptr, tensors, shap
         end = tl.where(start_n + BLOCK_N - 1 < start_m + shift - shape.left, begin, end)
     total = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
     shared = (line // sums.heads, line % sums.heads, (0, 0, seqlen_q, seqlen_k))
-    added = load_mask(start_m, start_n, shared, tensors, CONFIG, False).to(tl.float32) * _LOG2_E
+    added = load_mask(rows[:, None], keys[None, :], shared, tensors, CONFIG).to(tl.float32) * _LOG2_E
     OWN: tl.constexpr = tensors.prefixes is not None or tensors.documents is not None  # masks of a batch
     if not OWN:
         positions = rows[:, None] + shift

@@ -15,6 +15,7 @@ from .scores import (
     add_to_panels,
     capped,
     kept,
+    load_bias,
     load_keys,
     load_mask,
     load_tile,
@@ -152,8 +153,12 @@ def _fold(state, lo, hi, walk, q_tile, k, v, tensors, shape, CONFIG: tl.constexp
             start = key_at(at, first, tensors, CONFIG)
             keys = start + tl.arange(0, BLOCK_N)
             k_tile = load_keys(k, head_k, start, own, tensors, CONFIG, CONFIG, MASKED)
+            added = 0.0
+            if CONFIG.mask == "additive" and not CONFIG.scale_last:  # nothing copies rows ahead that are not aligned
+                added = load_mask(rows[:, None], keys[None, :], own, tensors, CONFIG)
             scores, _ = capped(product_of_panels(q_tile, k_tile, CONFIG), shape, CONFIG)
-            added = load_mask(start_m, start, own, tensors, CONFIG, False) if CONFIG.mask != "" else 0.0
+            if CONFIG.mask == "additive" and CONFIG.scale_last:
+                added = load_bias(start_m, start, own, tensors, CONFIG, False)
             scores = masked(scores, added, rows[:, None], keys[None, :], own, tensors, shape, CONFIG, MASKED)
             p, alpha, row_sum, row_max = weigh(scores, row_sum, row_max, shape.factor, True)
             v_tile = load_keys(v, head_k, start, own, tensors, CONFIG, CONFIG.values, MASKED)

@@ -151,8 +151,20 @@ def capped(products, shape, CONFIG: tl.constexpr):
 
 
 @triton.jit
-def load_mask(first_row, first_key, own, tensors, CONFIG: tl.constexpr, KEYS_FIRST: tl.constexpr):
-    """Return a tile of the mask by 32-bit offsets from its first row and key, 0 beyond both; own: as in `masked`."""
+def load_mask(rows, keys, own, tensors, CONFIG: tl.constexpr):
+    """Return the mask of rows and keys, 0 beyond the ends of both; own: as in `masked`."""
+    batch, head, bounds = own
+    first_q, first_k, seqlen_q, seqlen_k = bounds
+    there = ((rows < seqlen_q) & (keys < seqlen_k)) | CONFIG.whole
+    mask = tensors.mask + batch * tensors.mask_b + head * tensors.mask_h
+    mask_rows = tl.cast(first_q + rows, tl.int64) * tensors.mask_m
+    pointers = mask + mask_rows + tl.cast(first_k + keys, tl.int64) * tensors.mask_n
+    return tl.load(pointers, mask=there, other=0)
+
+
+@triton.jit
+def load_bias(first_row, first_key, own, tensors, CONFIG: tl.constexpr, KEYS_FIRST: tl.constexpr):
+    """Return what load_mask does for a tile, by 32-bit offsets from its corner, which hold half as many registers."""
     batch, head, bounds = own
     first_q, first_k, seqlen_q, seqlen_k = bounds
     mask = tensors.mask + batch * tensors.mask_b + head * tensors.mask_h
@@ -179,7 +191,7 @@ def masked(scores, added, rows, keys, own, tensors, shape, CONFIG: tl.constexpr,
     """Return scores with slopes and masks, -inf where a key is not seen.
 
     own: the batch, the query head and the bounds of the sequence. Without MASKED all keys of the sequence are seen;
-    rows and keys beyond it have any score. added: the tile of a mask, None if it is added later.
+    rows and keys beyond it have any score. added: a mask that is added, None if later.
     """
     batch, head, bounds = own
     first_q, first_k, seqlen_q, seqlen_k = bounds
@@ -205,7 +217,7 @@ def masked(scores, added, rows, keys, own, tensors, shape, CONFIG: tl.constexpr,
             of_rows = tl.load(ids + positions, mask=rows < seqlen_q, other=0)
             seen = seen & (of_rows == tl.load(ids + keys, mask=keys < seqlen_k, other=0))
     if CONFIG.mask == "boolean":
-        seen = seen & (added != 0)
+        seen = seen & (load_mask(rows, keys, own, tensors, CONFIG) != 0)
     elif CONFIG.mask != "" and added is not None:
         # An addition to products alone would be moved into them, which would wait for the mask.
         added = _to_float32(added, positions.shape[1] == 1)
