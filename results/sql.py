@@ -1,4 +1,4 @@
-"""Queries that are written in a .sql file next to the module that asks them, and the cells of a slice as one of them.
+"""Queries that are written in a .sql file next to the module that asks them.
 
 A query begins at a line `-- name: NAME`. A name in braces is one of FRAGMENTS, or is given by the module.
 """
@@ -9,7 +9,6 @@ from pathlib import Path
 from results import slice as parts
 from results.counting import MEASURED, compared_run
 from results.records import CASE_FIELDS
-from results.slice import Filters, where
 
 _NAMED = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 _OF_SLICE = (
@@ -38,12 +37,3 @@ class SqlFile:
     def filled(self, **given: object) -> dict[str, str]:
         """Return every query by name, all with the same fragments."""
         return {name: self(name, **given) for name in self._texts}
-
-
-_CELLS = SqlFile(__file__)
-
-
-def cells(filters: Filters) -> tuple[str, list[object]]:
-    """Return the common table `paired`: a row a case and implementation, of each case all of one run."""
-    condition, params = where(filters)
-    return _CELLS("cells", condition=condition), [filters.baseline, *params, filters.baseline, filters.baseline]

@@ -6,10 +6,10 @@ from typing import Any
 import pandas as pd
 
 from results import derive, levels
-from results.query.pages import to_its_runs
+from results.query.pairing import cells
 from results.records import CASE_FIELDS
 from results.slice import Filters, level_in
-from results.sql import SqlFile, cells
+from results.sql import SqlFile
 from results.store.database import Store
 
 _OF_CALL = ("mode", "shape", "implementation", "latency_ms", "p20", "p80", "n", "statistic", "status", "note")
@@ -26,7 +26,7 @@ def rows(store: Store, filters: Filters) -> pd.DataFrame:
     """
     level = level_in(filters)
     length, other = level.columns, level.rows
-    ctes, params = cells(to_its_runs(store, filters) or filters)
+    ctes, params = cells(store, filters)
     fields = ", ".join(f"paired.{name}" for name in (*CASE_FIELDS, *_OF_CALL, "source", "run_id"))
     table = store.query(_SQL("rows", ctes=ctes, fields=fields, length=length, other=other), params)
     derived = [of_call(row) for row in table.to_dict("records")]

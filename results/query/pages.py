@@ -10,11 +10,10 @@ import pandas as pd
 from results import levels
 from results.grouping import grouped
 from results.metrics import MEMORY_METRICS
-from results.query.pairing import frame, numbers, paired, same_run
+from results.query.pairing import cells, frame, numbers, paired, same_run
 from results.records import CASE_FIELDS, Measurement
 from results.slice import Filters, level_in, of_mask, where
 from results.sql import SqlFile
-from results.sql import cells as _whole_cells
 from results.store.database import Store
 
 _SQL = SqlFile(__file__)
@@ -127,8 +126,7 @@ def cell(store: Store, filters: Filters, dtype: str | None, seqlen: int, row: in
     place: dict[str, Any] = {"dtype": dtype, level.columns.column: seqlen, level.rows.column: row}
     said: dict[str, Any] = {name: (value,) for name, value in place.items() if value is not None}
     known = replace(filters, **said)
-    runs = {row.number.run_id for row in paired(store, known)}
-    ctes, params = _whole_cells(replace(known, run=tuple(sorted(runs))))
+    ctes, params = cells(store, known)
     table = store.query(
         _SQL("cell", ctes=ctes, rest_of_case=_REST_OF_CASE, column=level.columns.field, row=level.rows.field),
         [*params, dtype, seqlen, row],
@@ -185,12 +183,3 @@ def outcomes(store: Store) -> pd.DataFrame:
 def run_progress(store: Store, run_id: str) -> pd.DataFrame:
     """Count the latencies that a growing run has, by mode and timing."""
     return store.query(_SQL("run_progress"), [run_id])
-
-
-def to_its_runs(store: Store, filters: Filters) -> Filters | None:
-    """Return the slice with the runs whose latencies it shows, so that a question looks through those alone.
-
-    None if it shows none.
-    """
-    runs = provenance(store, filters)["run_id"].tolist()
-    return replace(filters, run=tuple(sorted(runs))) if runs else None

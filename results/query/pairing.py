@@ -14,6 +14,7 @@ import pandas as pd
 from results.counting import standing
 from results.grouping import grouped
 from results.slice import Filters
+from results.sql import SqlFile
 from results.store import summary
 from results.store.database import Store
 
@@ -108,6 +109,18 @@ def _standings(store: Store, rows: Iterable[Number], baseline: str | None) -> di
 def paired(store: Store, filters: Filters) -> list[Paired]:
     """Return a row a case and implementation, with its speedup and how the baseline ended."""
     return list(store.once(_paired, filters))
+
+
+def cells(store: Store, filters: Filters) -> tuple[str, list[object]]:
+    """Return the common table `paired`, with its parameters: what `paired` returns, with all columns of `results`."""
+    shown = paired(store, filters)
+    columns = [[getattr(row.number, name) for row in shown] for name in _NAMED]
+    columns += [[row.speedup for row in shown], [row.baseline_status for row in shown]]
+    return _CELLS, [*columns, sorted({*columns[0]})]
+
+
+_NAMED = ("run_id", "case_id", "implementation", "mode", "timing", "shape")
+_CELLS = SqlFile(__file__)("cells", CASE_ID=summary.CASE_ID)
 
 
 def _paired(store: Store, filters: Filters) -> tuple[Paired, ...]:

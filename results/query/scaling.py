@@ -13,11 +13,11 @@ from results.implementations import FP8, Declared, facts_of
 from results.levels.tensors import BF16X6, known, query_tokens
 from results.paths import toml_of
 from results.query.declared import of_rows, with_precision
-from results.query.pages import to_its_runs
+from results.query.pairing import cells, paired
 from results.records import CASE_FIELDS
 from results.slice import RESULTS, Filters, level_in
 from results.slice import where as filtered
-from results.sql import SqlFile, cells
+from results.sql import SqlFile
 from results.store.database import Store
 
 _SQL = SqlFile(__file__)
@@ -64,8 +64,9 @@ def rows(store: Store, filters: Filters) -> pd.DataFrame:
 
     `intensity` is in FLOP/byte, `gb_per_s` counts the level's least traffic.
     """
-    filters = to_its_runs(store, filters) or filters
-    ctes, params = cells(filters)
+    ctes, params = cells(store, filters)
+    if runs := {row.number.run_id for row in paired(store, filters)}:
+        filters = replace(filters, run=tuple(sorted(runs)))  # looked through for what stands beside the times
     memory, memory_params = _beside(filters, "peak_memory_mb")
     energy, energy_params = _beside(filters, "energy_j")
     table = store.query(
@@ -108,7 +109,7 @@ def roofs(store: Store, filters: Filters, dtype: str | None) -> list[Roof]:
 
     In float32 there is one for IEEE products and one for TF32 ones, in 16 bits one for FP8, if they are in the slice.
     """
-    ctes, params = cells(to_its_runs(store, filters) or filters)
+    ctes, params = cells(store, filters)
     reduced = [with_precision(store, precision, level_in(filters).name) for precision in ("tf32", "fp8", BF16X6)]
     kinds = store.rows(_SQL("roofs", ctes=ctes), [*params, *reduced, dtype])
     found: dict[str, Roof] = {}

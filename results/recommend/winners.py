@@ -11,13 +11,14 @@ from results.grouping import grouped
 from results.implementations import facts_of
 from results.levels import Level, level_of
 from results.query.declared import of_rows
-from results.query.pages import gpus, options, to_its_runs
+from results.query.pages import gpus, options
+from results.query.pairing import cells
 from results.query.speedups import cell_columns
 from results.recommend.contest import JUDGED_WITHIN, Contender, Contest, ContestResult, Rival, Standing, decide
 from results.recommend.doubt import doubts
 from results.records import CASE_FIELDS, MODES, Case, Measurement
 from results.slice import BASELINES, Filters, level_in
-from results.sql import SqlFile, cells
+from results.sql import SqlFile
 from results.store.database import Store
 from results.store.ingest import COLUMNS as STORED
 
@@ -91,10 +92,7 @@ def winners_by_gpu(store: Store, filters: Filters, timings: Sequence[str]) -> pd
 
 
 def _contests(store: Store, filters: Filters) -> Iterator[Contest]:
-    narrow = to_its_runs(store, filters)
-    if narrow is None:
-        return
-    ctes, params = cells(narrow)
+    ctes, params = cells(store, filters)
     names = (*FIELDS, "samples", *_FACTS)
     rows = store.rows(_SQL("contests", ctes=ctes, stored=", ".join(FIELDS), judged_within=JUDGED_WITHIN), params)
     contest: dict[str, Contender] = {}

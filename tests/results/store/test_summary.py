@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -15,12 +16,13 @@ from results.files import journal
 from results.files.journal import RunFolder
 from results.query import pages, pairing, speedups
 from results.records import Measurement, Run, Status, attention_case
-from results.slice import Filters
-from results.sql import cells
+from results.slice import Filters, where
+from results.sql import SqlFile
 from results.store.database import Store, open_store
 from tests.builders import latency, small_case
 
 NAMES = ("slow", "fast", "other")
+COUNTING_RUNS = partial(SqlFile(__file__), "counting_runs")
 SLICE = Filters(gpu="A GPU", mode="fwd", timing="kernel")
 
 
@@ -70,8 +72,8 @@ def test_the_runs_that_count_are_chosen_as_by_python_and_give_what_all_of_them_w
     chosen = set()
     for baseline, mode in product((*NAMES, "nobody"), ("fwd", "bwd")):
         some = replace(SLICE, baseline=baseline, mode=mode, source=("local",))
-        ctes, params = cells(some)
-        by_sql = set(store.rows(f"{ctes} SELECT DISTINCT seqlen_q, run_id FROM paired", params))
+        condition, params = where(some)
+        by_sql = set(store.rows(COUNTING_RUNS(condition=condition), [baseline, *params]))
         assert by_sql == {(row.seqlen, row.run_id) for row in pairing.same_run(store, some, "latency_ms")}
         chosen |= by_sql
     assert len(chosen) > 2
