@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 from results import batches, features
@@ -231,6 +232,7 @@ class Measurement:
 MEASUREMENT_SCHEMA = schema_of(Measurement, leave_out="case")
 _MEASUREMENT_RULES = ruled(MEASUREMENT_SCHEMA)
 NUMBERS = tuple(name for name, rules in MEASUREMENT_SCHEMA.items() if rules.only_if_ok)
+_PERCENTILES, _INTERVAL = ("p20", "value", "p80"), ("ci_low", "value", "ci_high")
 _LINE_FIELDS = frozenset((*MEASUREMENT_SCHEMA, *CASE_FIELDS, "measurement_id"))
 _LISTS = tuple(name for name, rules in MEASUREMENT_SCHEMA.items() if rules.kind in LISTS)
 
@@ -408,6 +410,8 @@ def _check_signs(m: Measurement) -> None:
         number = getattr(m, name)
         if number is not None and not number > 0 and not metric.holds(number):
             raise RecordError(f"{name} is {number:g}; {m.metric} must be {metric.range}.")
+    if m.samples and {*map(type, m.samples)} <= {int, float} and min(m.samples) > 0 and math.isfinite(sum(m.samples)):
+        return
     for sample in m.samples:
         if not isinstance(sample, int | float) or not math.isfinite(sample) or not metric.holds(sample):
             raise RecordError(f"samples hold {sample!r}; those of {m.metric} must be {metric.range}, and finite.")
@@ -415,13 +419,13 @@ def _check_signs(m: Measurement) -> None:
 
 def _check_spread(m: Measurement) -> None:
     """Raise RecordError if an interval ends before it begins, or does not hold the median it is of."""
-    for low, high in (("p20", "p80"), ("ci_low", "ci_high")):
-        first, last = getattr(m, low), getattr(m, high)
-        middle = m.value if m.statistic in (None, "median") else None
-        known = [(name, n) for name, n in ((low, first), ("value", middle), (high, last)) if n is not None]
-        for (name, number), (beyond, other) in zip(known, known[1:], strict=False):
-            if number > other + ROUNDING * abs(other):
-                raise RecordError(f"{name} is {number:g}, above {beyond}, which is {other:g}.")
+    middle = m.value if m.statistic in (None, "median") else None
+    for names, numbers in ((_PERCENTILES, (m.p20, middle, m.p80)), (_INTERVAL, (m.ci_low, middle, m.ci_high))):
+        if numbers[0] is not None or numbers[2] is not None:
+            known = [(name, number) for name, number in zip(names, numbers, strict=True) if number is not None]
+            for (name, number), (beyond, other) in pairwise(known):
+                if number > other + ROUNDING * abs(other):
+                    raise RecordError(f"{name} is {number:g}, above {beyond}, which is {other:g}.")
 
 
 def _check(record: Case | Measurement | Run, fields: Sequence[Field]) -> None:
