@@ -51,12 +51,12 @@ def with_records(complain: Callable[[str], object] = lambda _: None) -> Iterator
 
 
 def read_all(
-    wanted: Iterable[RunFolder], complain: Callable[[str], object] = lambda _: None
+    wanted: Iterable[RunFolder], complain: Callable[[str], object] = lambda _: None, metrics: Collection[str] = ()
 ) -> Iterator[tuple[Run, list[Measurement]]]:
     """Yield each of those runs as `read` gives it; `complain` gets a sentence for each run that cannot be read."""
     for folder in wanted:
         try:
-            yield read(folder, complain)
+            yield read(folder, complain, metrics)
         except JournalError as error:
             complain(str(error))
 

@@ -103,8 +103,7 @@ def _ratio(row: BesideRow) -> dict[str, Any] | None:
 @st.cache_data(max_entries=16, show_spinner="Looking for runs of the same shapes")
 def _partners(upload: str, runs: tuple[str, ...], stamp: tuple) -> list[tuple[str, int, int]]:
     folders = [library.find(name) for name in runs]
-    theirs = records_of(upload)
-    return beside.partners(theirs, library.read_all(folder for folder in folders if folder))
+    return beside.partners(records_of(upload), library.read_all(filter(None, folders), metrics=["latency_ms"]))
 
 
 def _row(row: BesideRow) -> dict[str, str]:
