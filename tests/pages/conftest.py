@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import streamlit as st
 from streamlit.components.v2 import manifest_scanner
-from streamlit.testing.v1 import AppTest
+from streamlit.testing.v1 import AppTest, local_script_runner
 
 from results.files import journal
 from results.files.journal import RunFolder
@@ -110,9 +110,16 @@ def empty(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _packages_looked_through_once() -> None:
-    """Let Streamlit look through all installed packages for components once, not for each app of a test."""
+def _little_besides_the_pages() -> None:
+    """Let Streamlit look for components in all packages once, and not ask each millisecond whether a script ended."""
     manifest_scanner.scan_component_manifests = cache(manifest_scanner.scan_component_manifests)
+    end_of = local_script_runner.require_widgets_deltas
+
+    def wait(runner: local_script_runner.LocalScriptRunner, timeout: float) -> None:
+        runner._script_thread.join(timeout)
+        end_of(runner, timeout=1)
+
+    local_script_runner.require_widgets_deltas = wait
 
 
 @pytest.fixture
