@@ -183,12 +183,3 @@ def outcomes(store: Store) -> pd.DataFrame:
 def run_progress(store: Store, run_id: str) -> pd.DataFrame:
     """Count the latencies that a growing run has, by mode and timing."""
     return store.query(_SQL("run_progress"), [run_id])
-
-
-def to_its_runs(store: Store, filters: Filters) -> Filters | None:
-    """Return the slice with the runs whose latencies it shows, so that a question looks through those alone.
-
-    None if it shows none.
-    """
-    runs = {row.number.run_id for row in paired(store, filters)}
-    return replace(filters, run=tuple(sorted(runs))) if runs else None

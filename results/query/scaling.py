@@ -13,8 +13,7 @@ from results.implementations import FP8, Declared, facts_of
 from results.levels.tensors import BF16X6, known, query_tokens
 from results.paths import toml_of
 from results.query.declared import of_rows, with_precision
-from results.query.pages import to_its_runs
-from results.query.pairing import cells
+from results.query.pairing import cells, paired
 from results.records import CASE_FIELDS
 from results.slice import RESULTS, Filters, level_in
 from results.slice import where as filtered
@@ -65,8 +64,9 @@ def rows(store: Store, filters: Filters) -> pd.DataFrame:
 
     `intensity` is in FLOP/byte, `gb_per_s` counts the level's least traffic.
     """
-    filters = to_its_runs(store, filters) or filters
     ctes, params = cells(store, filters)
+    if runs := {row.number.run_id for row in paired(store, filters)}:
+        filters = replace(filters, run=tuple(sorted(runs)))  # looked through for what stands beside the times
     memory, memory_params = _beside(filters, "peak_memory_mb")
     energy, energy_params = _beside(filters, "energy_j")
     table = store.query(
