@@ -235,7 +235,7 @@ class Launches:
                 (stored_dkdv_kernel, of_keys, 2 * across * heads // group * triton.cdiv(stop - start, of_keys.block_n)),
                 (stored_dq_kernel, of_rows, across * heads * triton.cdiv(rows, of_rows.block_m)),
             ):
-                self._run(KernelCall(kernel, of_parts, scalars, config, [tile], lambda _, count=programs: count))
+                self._run(KernelCall(kernel, of_parts, scalars, config, [tile], _exactly(programs)))
 
     def _combine(
         self, kernel: Any, tensors: Any, results: tuple[torch.Tensor, ...], *splits: Split, store_lse: bool = False
@@ -264,3 +264,7 @@ def recorded(problem: TritonProblem, walk: Callable[..., None], tensors: Sequenc
         compile_side_by_side(warm_ups(listed.calls))
     steps = [(make_launch(call), call.tensors) for call in listed.calls]
     return launches.recorded(steps, listed.arguments, listed.rooms, problem.device, interpreted=INTERPRETED)
+
+
+def _exactly(count: int) -> Callable[[Tile], int]:
+    return lambda _: count
