@@ -253,6 +253,10 @@ class Launches:
         self._run(KernelCall(kernel, tensors, scalars, config, [Tile(block, 0, 4, 1)], lambda _: programs))
 
 
+def _exactly(count: int) -> Callable[[Tile], int]:
+    return lambda _: count
+
+
 def recorded(problem: TritonProblem, walk: Callable[..., None], tensors: Sequence[torch.Tensor]) -> Callable[..., None]:
     """Return the function that launches Launches.forward or Launches.backward, the `walk`, for tensors like these.
 
@@ -264,7 +268,3 @@ def recorded(problem: TritonProblem, walk: Callable[..., None], tensors: Sequenc
         compile_side_by_side(warm_ups(listed.calls))
     steps = [(make_launch(call), call.tensors) for call in listed.calls]
     return launches.recorded(steps, listed.arguments, listed.rooms, problem.device, interpreted=INTERPRETED)
-
-
-def _exactly(count: int) -> Callable[[Tile], int]:
-    return lambda _: count
