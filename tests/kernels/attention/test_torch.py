@@ -75,14 +75,20 @@ def test_a_mask_for_a_backend_without_masks_is_an_unsupported_case():
 
 @pytest.mark.parametrize("case", ["boolean mask", "additive mask", "learned mask", "blocks, causal"])
 def test_masks_are_those_that_fused_kernels_take_and_no_row_is_without_a_key(case, monkeypatch):
-    """cuDNN's kernel is one that divides by the sum of the exponentials, whatever it is."""
+    """cuDNN's kernel is one that divides by the sum of the exponentials, whatever it is.
+
+    A row that a caller's bias hides whole is left to PyTorch, whose softmax makes it zeros.
+    """
 
     def fused(q, k, v, attn_mask, scale, enable_gqa):
         assert attn_mask.dtype in (torch.bool, q.dtype) and attn_mask.stride(-1) == 1
         group = q.shape[1] // k.shape[1]
         k, v = (x.repeat_interleave(group, 1) for x in (k, v))
-        bias = attn_mask.log() if attn_mask.dtype == torch.bool else attn_mask
-        return (q @ k.mT * q.shape[3] ** -0.5 + bias).softmax(-1) @ v
+        scores = q @ k.mT * q.shape[3] ** -0.5
+        if attn_mask.dtype == torch.bool:
+            return (scores + attn_mask.log()).softmax(-1) @ v
+        hidden = attn_mask.isneginf().all(-1, keepdim=True)
+        return (scores + attn_mask).masked_fill(hidden, 0).softmax(-1).masked_fill(hidden, 0) @ v
 
     monkeypatch.setattr(torch_sdpa, "scaled_dot_product_attention", fused)
     worst, of = worst_error(feature_cases()[case], torch_sdpa.attention, torch.float64, "cpu")
