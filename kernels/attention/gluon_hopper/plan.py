@@ -77,11 +77,7 @@ class GluonHopperPlan:
         self._with_more: dict[bool, Forward] = {}
         self._backwards: dict[tuple[Any, ...], _Backward] = {}
         self._ahead: Future[None] | None = None
-        self._as_like = (
-            not self.head_dim % 8
-            and not self.head_dim_v % 8
-            and all(x.is_contiguous() or torch.empty_like(x, device="meta").stride() == x.stride() for x in (q, k, v))
-        )
+        self._as_like = not self.head_dim % 8 and not self.head_dim_v % 8 and all(map(_is_dense, (q, k, v)))
         # Allocates the same shape and order of dimensions.
         self._new: plans.Prepare = torch.empty_like if self._as_like else empty_addressable
         self.new_gradients = GradientRoom(q, k, v, self._new)
@@ -208,6 +204,10 @@ class GluonHopperPlan:
 def _without_memory(x: torch.Tensor) -> torch.Tensor:
     """Return a tensor like x without memory; empty_like would import sympy for it, which takes 2 s."""
     return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
+
+
+def _is_dense(x: torch.Tensor) -> bool:
+    return x.is_contiguous() or torch.empty_like(x, device="meta").stride() == x.stride()
 
 
 _COMBINED_ROWS = 16  # rows of a program of combine_kernel

@@ -99,8 +99,10 @@ class _InterpretedTupleLaunch(InterpretedLaunch):
 
 def make_launch(call: KernelCall) -> Any:
     """Return the launch with the first tile that fits this device. Raises UnsupportedCase if no tile fits."""
-    interpreted = None, call.tiles[0], call.constants(call.tiles[0])
-    made, tile, constants = interpreted if INTERPRETED else _first_that_fits(call)
+    if INTERPRETED:
+        made, tile, constants = None, call.tiles[0], call.constants(call.tiles[0])
+    else:
+        made, tile, constants = _first_that_fits(call)
     arguments = (call.programs(tile), 1, 1), (strides_of(call.tensors), *call.scalars), {"CONFIG": constants}
     if INTERPRETED:
         return _InterpretedTupleLaunch(type(call.tensors), call.kernel, *arguments)

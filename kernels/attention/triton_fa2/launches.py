@@ -155,9 +155,12 @@ class Launches:
         Tensors without a use may be any.
         """
         problem = self.problem
-        rows = _PREPROCESS_TILE.block_m
-        of_q = problem.batch * problem.num_heads * -(-problem.seqlen_q // rows) * ("q" in copies or delta)
-        of_k = problem.batch * problem.num_kv_heads * -(-problem.seqlen_k // rows) * ("k" in copies)
+
+        def programs(wanted: bool, heads: int, seqlen: int) -> int:
+            return problem.batch * heads * -(-seqlen // _PREPROCESS_TILE.block_m) if wanted else 0
+
+        of_q = programs("q" in copies or delta, problem.num_heads, problem.seqlen_q)
+        of_k = programs("k" in copies, problem.num_kv_heads, problem.seqlen_k)
         scalars = (problem.num_heads, problem.num_kv_heads, problem.seqlen_q, problem.seqlen_k, of_q)
         config = PreprocessConfig(
             **{**problem.common, "has_left": False, "has_right": False},
