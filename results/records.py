@@ -411,7 +411,7 @@ def _check_signs(m: Measurement) -> None:
         if number is not None and not number > 0 and not metric.holds(number):
             raise RecordError(f"{name} is {number:g}; {m.metric} must be {metric.range}.")
     if m.samples and {*map(type, m.samples)} <= {int, float} and min(m.samples) > 0 and math.isfinite(sum(m.samples)):
-        return
+        return  # every metric can be a positive number
     for sample in m.samples:
         if not isinstance(sample, int | float) or not math.isfinite(sample) or not metric.holds(sample):
             raise RecordError(f"samples hold {sample!r}; those of {m.metric} must be {metric.range}, and finite.")

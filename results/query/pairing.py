@@ -111,16 +111,16 @@ def paired(store: Store, filters: Filters) -> list[Paired]:
     return list(store.once(_paired, filters))
 
 
+_NAMED = ("run_id", "case_id", "implementation", "mode", "timing", "shape")
+_CELLS = SqlFile(__file__)("cells", CASE_ID=summary.CASE_ID)
+
+
 def cells(store: Store, filters: Filters) -> tuple[str, list[object]]:
     """Return the common table `paired`, with its parameters: what `paired` returns, with all columns of `results`."""
     shown = paired(store, filters)
     columns = [[getattr(row.number, name) for row in shown] for name in _NAMED]
     columns += [[row.speedup for row in shown], [row.baseline_status for row in shown]]
     return _CELLS, [*columns, sorted({*columns[0]})]
-
-
-_NAMED = ("run_id", "case_id", "implementation", "mode", "timing", "shape")
-_CELLS = SqlFile(__file__)("cells", CASE_ID=summary.CASE_ID)
 
 
 def _paired(store: Store, filters: Filters) -> tuple[Paired, ...]:
