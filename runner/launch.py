@@ -28,7 +28,8 @@ from runner.sweeps.given import GivenSweep, sweep_of
 
 MAX_CELLS = 20_000
 BOUNDS = dict.fromkeys(("seqlen", "context", "window_size"), 1_048_576)
-BOUNDS |= dict.fromkeys(("head_dim", "num_heads", "num_kv_heads"), 1024) | {"batch": 65_536, "query_tokens": 16}
+BOUNDS |= dict.fromkeys(("head_dim", "head_dim_v", "num_heads", "num_kv_heads"), 1024)
+BOUNDS |= {"batch": 65_536, "query_tokens": 16}
 _DEVICE = re.compile(r"cpu|cuda(:\d{1,2})?")
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 _ADDRESS = re.compile(r"[A-Za-z0-9._-]{0,253}(:\d{1,5})?")

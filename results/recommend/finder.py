@@ -69,15 +69,14 @@ def found(store: Store, wanted: tuple[str, ...]) -> pd.DataFrame:
 
 
 def command(wanted: Collection[str]) -> str:
-    """Return the command that measures a combination: 32 heads of 128, 4k and 16k tokens."""
-    if "head_dim_v" in wanted:
-        return "python -m runner run features --set domain=head_dim_v"
+    """Return the command that measures a combination: 32 heads of 128, or of 192 and 128; 4k and 16k tokens."""
     asked = [feature for feature in FEATURES if feature.capability in wanted]
     examples = {feature.name: feature.example for feature in asked}
     examples |= {feature.needs.partition("=")[0]: feature.needs for feature in asked if feature.needs}
     texts = "+".join(examples.values())
     wants = {*wanted, *(_IMPLIES[name] for name in wanted if name in _IMPLIES)}
     sets = [(_WITH if name in wants else _WITHOUT)[name] for name in _WITH]
+    sets += ["head_dim=192", "head_dim_v=128"] if "head_dim_v" in wanted else []
     sets += [f"features={texts}"] if texts else []
     sets += ["modes=fwd,bwd,fwd_bwd" if "backward" in wanted else "modes=fwd"]
     return " ".join(["python -m runner run window_gqa", *(f"--set {each}" for each in sets)])

@@ -12,6 +12,9 @@ from runner.sweeps.grid import Sweep, SweepError, SweepFile
 
 _FILE = SweepFile(__file__)
 _MODES = ("fwd", "bwd", "fwd_bwd")
+_SIZES = (
+    "dtype", "causal", "batch", "num_heads", "num_kv_heads", "head_dim_v", "window_size", "features", "inputs",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +34,7 @@ class OpSweep(Sweep):
     batch: tuple[int, ...] = (1,)
     num_heads: tuple[int, ...] = (1,)
     num_kv_heads: tuple[int, ...] = ()  # empty: as many as num_heads
+    head_dim_v: tuple[int, ...] = ()  # empty: as head_dim
     window_size: tuple[int, ...] = (0,)
     features: tuple[str, ...] = ()  # texts of results.features; empty: no features
     inputs: tuple[str, ...] = ("normal",)
@@ -49,11 +53,10 @@ class OpSweep(Sweep):
         for seqlen, head_dim in product(self.seqlen, self.head_dim):
             batches = (_divide("tokens", self.tokens, "seqlen", seqlen),) if self.tokens else self.batch
             heads = (_divide("hidden", self.hidden, "head_dim", head_dim),) if self.hidden else self.num_heads
-            kv_heads = self.num_kv_heads or (None,)
+            keys_and_values = (self.num_kv_heads or (None,), self.head_dim_v or (None,))
             masks = (self.window_size, self.features or (None,))
-            names = ("dtype", "causal", "batch", "num_heads", "num_kv_heads", "window_size", "features", "inputs")
-            for values in product(self.dtype, self.causal, batches, heads, kv_heads, *masks, self.inputs):
-                sizes: dict[str, Any] = dict(zip(names, values, strict=True))
+            for values in product(self.dtype, self.causal, batches, heads, *keys_and_values, *masks, self.inputs):
+                sizes: dict[str, Any] = dict(zip(_SIZES, values, strict=True))
                 yield attention_case(seqlen=seqlen, head_dim=head_dim, **sizes)
 
 
