@@ -281,7 +281,7 @@ def _new(options: argparse.Namespace) -> Job:
 
 
 def _chosen(options: argparse.Namespace) -> Sweep:
-    """Return the named sweep with the axes of --set, or the sweep over the cases of a run or of a rule."""
+    """Return the named sweep with the axes of --set, or the one over the cases of a run, a rule or a recording."""
     if options.do is _run and "program" in options:
         wanted = _words(options.sweeps)
         if not wanted and not options.program:
@@ -289,9 +289,7 @@ def _chosen(options: argparse.Namespace) -> Sweep:
                 "Name what to tune: --program FILE, a recording of `python -m runner record` or one of "
                 f"results/programs/ ({', '.join(program.path.stem for program in shipped())}), or --sweep real_models."
             )
-        sweep, left = tune.sweep_of([load(Path(path)) for path in options.program], wanted, options.tiles)
-        print(*left, sep="\n", end="\n" if left else "", file=sys.stderr)
-        return sweep
+        return _of_programs(options.program, wanted, options.tiles, tune.NAME)
     if options.cases_of:
         if options.sweep or options.set:
             raise Refused("--cases-of measures the cases of a run unchanged; omit the sweep and --set.")
@@ -299,10 +297,21 @@ def _chosen(options: argparse.Namespace) -> Sweep:
         for sentence in left:
             print(f"Left out: {sentence}", file=sys.stderr)
         return sweep
+    if (options.sweep or "").endswith(".json"):
+        if options.set:
+            raise Refused("The calls of a recording are measured unchanged; omit --set.")
+        return _of_programs([options.sweep])
     if not options.sweep:
         names = ", ".join(sorted(sweeps.SWEEPS))
         raise Refused(f"Name a sweep, or a run by --resume or --cases-of. Sweeps: {names}.")
     return sweeps.override(sweeps.get(options.sweep), sweeps.changes_of(options.set))
+
+
+def _of_programs(paths: Sequence[str], *asked: Any) -> Sweep:
+    """Return the sweep over the calls of recordings, and say what it leaves out; `asked` as for `tune.sweep_of`."""
+    sweep, left = tune.sweep_of([load(Path(path)) for path in paths], *asked)
+    print(*left, sep="\n", end="\n" if left else "", file=sys.stderr)
+    return sweep
 
 
 def _other_version(options: argparse.Namespace) -> OtherVersion | None:

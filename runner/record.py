@@ -39,7 +39,11 @@ def record(command: Sequence[str], output: Path, name: str | None) -> int:
             f"{' '.join(command) or 'Nothing'} is no Python program: give a script or -m MODULE, with its arguments. "
             "A program that another one starts, as with torchrun, opens `with kernels.recording() as calls:` itself."
         )
-    output.unlink(missing_ok=True)
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.unlink(missing_ok=True)
+    except OSError as fault:
+        raise Refused(f"{output} cannot be written: {fault.strerror}; name another file with --output.") from fault
     title = name or " ".join(Path(word).name if n == 0 else word for n, word in enumerate(words))
     code = subprocess.run([sys.executable, "-c", _START, str(output.absolute()), title, *words]).returncode
     for unfinished in output.absolute().parent.glob(f".{output.name}-*"):  # of a program that was killed while writing
@@ -54,7 +58,7 @@ def record(command: Sequence[str], output: Path, name: str | None) -> int:
     total = sum(call.count for call in found.calls)
     print(f"{output}: {len(found.calls)} problems in {total} calls.")
     if not found.calls:
-        raise Refused(f"{output} has no call: the program does not use PyTorch's or this package's attention.")
+        raise Refused(f"{output} has no call: no attention that can be recorded was computed in the program's process.")
     return min(abs(code), 1)
 
 

@@ -18,6 +18,7 @@ from runner.sweeps.given import MAX_CASES, GivenSweep
 
 TILES = "tiles"  # in place of a name: `kernels.forms.TILES`
 NAME = "tune"  # of the sweep: a run of it installs its rule when it ends
+CALLS = "calls"  # of the sweep over the calls of a recording, which installs no rule
 CORNERS = "corners"  # a sweep of shapes that a rule of sweeps holds in addition, near to any call
 QUICK_S = 600.0  # after which --quick stops and keeps what it has; all levels share it
 _MODES = {"op": ("fwd", "fwd_bwd"), "decode": ("decode",)}  # by level
@@ -36,7 +37,9 @@ def by_level(programs: Sequence[str], names: Sequence[str]) -> list[tuple[Sequen
     return [(programs if level == "op" else (), found) for level, found in levels.items()]
 
 
-def sweep_of(programs: Iterable[Program], names: Iterable[str], tiles: bool) -> tuple[GivenSweep, list[str]]:
+def sweep_of(
+    programs: Iterable[Program], names: Iterable[str] = (), tiles: bool = False, name: str = CALLS
+) -> tuple[GivenSweep, list[str]]:
     """Return the sweep over the problems of recordings and of sweeps, and sentences on what it leaves out.
 
     It has every implementation that can serve a call, and with `tiles` their forms; what takes most of a program's time
@@ -63,8 +66,8 @@ def sweep_of(programs: Iterable[Program], names: Iterable[str], tiles: bool) -> 
         left.append(f"{len(weights) - MAX_CASES} problems beyond the {MAX_CASES:,} that take most of the time.")
     own = sum(rule_file.OVER_CACHES.values(), ()) if level == "decode" else ()  # without a name all: runner.plan.chosen
     found = GivenSweep(
-        name=NAME,
-        description="The problems that a rule is made of",
+        name=name,
+        description="The calls of programs and the cases of sweeps",
         of_level=level,
         given=tuple(cases),
         dtype=tuple(dict.fromkeys(case.dtype for case in cases if case.dtype)),

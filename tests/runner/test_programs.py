@@ -49,7 +49,7 @@ if "raises" in sys.argv:
 @pytest.mark.parametrize(("end", "code"), [("ends", 0), ("raises", 1), ("killed", 1)])
 def test_a_program_leaves_its_recording_whatever_its_end(tmp_path: Path, end: str, code: int) -> None:
     (tmp_path / "results.py").write_text("NAME = 'mine'\n")
-    script, output = tmp_path / "train.py", tmp_path / "calls.json"
+    script, output = tmp_path / "train.py", tmp_path / "new" / "calls.json"
     script.write_text(PROGRAM)
     words = ["record", "--output", str(output), "--", "python", str(script), end]
     answer = subprocess.run([sys.executable, "-m", "runner", *words], cwd=ROOT, capture_output=True, text=True)
@@ -61,7 +61,7 @@ def test_a_program_leaves_its_recording_whatever_its_end(tmp_path: Path, end: st
         assert f"mine ['{end}']" in answer.stdout
     if code:
         assert "the recording has its calls until then" in answer.stderr
-    assert [path.name for path in tmp_path.glob(".*")] == []
+    assert [path.name for path in output.parent.iterdir()] == ["calls.json"]
 
 
 def test_the_shipped_recordings_are_problems_that_kernels_and_sweeps_know() -> None:
@@ -135,6 +135,13 @@ def test_a_killed_tune_is_resumed_as_a_sweep_and_ends_in_its_rule(tuner, wait_fo
     assert "7 calls with mask: no sweep measures these, so today's choice stays." in other.stderr
     assert "Not recorded: 2 calls of FlexAttention." in other.stderr
     assert found < lengths_in(tmp_path / "rules"), "rules of other programs stay"
+
+
+def test_a_recording_is_measured_as_a_sweep_that_installs_no_rule(tuner, tmp_path) -> None:
+    done = tuner("run", recording(tmp_path, 64, 96), *NAMES)
+    assert done.returncode == 0 and "7 calls with mask: no sweep measures these" in done.stderr
+    assert {case.seqlen_q for case in sweeps.from_json(tuner.folder().run().sweep).cases()} == {64, 96}
+    assert lengths_in(tmp_path / "rules") == set()
 
 
 def test_two_tunes_of_one_device_do_not_run_at_once(tuner, tmp_path) -> None:
