@@ -1,8 +1,9 @@
 """Record which problems of attention a program computes, and how often.
 
-While a recording is open, calls of PyTorch's scaled_dot_product_attention, of this package's functions, and of modules
-of transformers that use it are counted for the whole process. No tensor is kept or read. A call within another one is
-not counted again, such as PyTorch's function that `kernels.attention` falls back to.
+While a recording is open, calls of PyTorch's scaled_dot_product_attention, of this package's functions, of modules of
+transformers that use it, and of the FlashAttention packages that are imported by then are counted for the whole
+process. No tensor is kept or read. A call within another one is not counted again, such as PyTorch's function that
+`kernels.attention` falls back to.
 
 Functions given to torch.compile run eagerly meanwhile, so that each call is seen, and their problems have the regime
 "captured". Calls captured in a CUDA graph are counted at the capture, not at its replays.
@@ -10,6 +11,7 @@ Functions given to torch.compile run eagerly meanwhile, so that each call is see
 
 import functools
 import importlib
+import inspect
 import os
 import sys
 import threading
@@ -28,6 +30,7 @@ from .plans import wants_gradients
 from .problem import CAPTURED, FORWARD, TRAINING, Problem
 
 FORKED = "processes that were forked, whose calls are not recorded"
+_TWO_WIDTHS = "calls with windows of two widths"
 GRAPHS = "calls captured in CUDA graphs, counted once and not at each replay"
 _MASKS = {"causal": False, "window_size": 0, "softmax_scale": None}  # arguments of `kernels.attention`, not features
 _COMPILED = os.path.join("torch", "_dynamo", "eval_frame.py"), "compile_wrapper"  # runs what torch.compile was given
@@ -84,6 +87,12 @@ def _open() -> None:
         if original := getattr(module, name, None):
             setattr(module, name, _watched(original, lambda *x, said=words, **y: said))
             _UNDO.append(functools.partial(setattr, module, name, original))
+    for module in filter(None, map(sys.modules.get, _FLASH)):
+        for name, original in inspect.getmembers(module, inspect.isfunction):
+            if name.startswith("flash_attn_") and name.endswith(("_func", "_with_kvcache")):
+                describe = functools.partial(_of_flash, inspect.signature(original))
+                setattr(module, name, _watched(original, functools.partial(_problem, describe)))
+                _UNDO.append(functools.partial(setattr, module, name, original))
     before = torch.compiler.set_stance("force_eager")
     _UNDO.append(functools.partial(before.__exit__, None, None, None))
 
@@ -151,7 +160,7 @@ def _of_tensors(
         return "calls with nested tensors or other classes of tensors"
     causal, window = one_window(bool(causal), window)
     if isinstance(window, tuple):
-        return "calls with windows of two widths"
+        return _TWO_WIDTHS
     direction = TRAINING if wants_gradients(q, k, v) else FORWARD
     kind = q.device.type
     if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
@@ -210,12 +219,50 @@ def _of_module(call: Any, mask: torch.Tensor | None, asked: dict[str, Any]) -> P
 def _of_rows(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: SequenceBounds, asked: dict[str, Any], masks: Any
 ) -> Problem | str:
-    causal, window = one_window(bool(masks[0]), masks[1])
+    return _of_packed(q, k, v, len(bounds.starts_q), masks[0], masks[1], _names(asked))
+
+
+def _of_packed(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sequences: int, causal: bool, window: Any, names: Sequence[str]
+) -> Problem | str:
+    causal, window = one_window(bool(causal), window)
     if isinstance(window, tuple):
-        return "calls with windows of two widths"
+        return _TWO_WIDTHS
     direction = TRAINING if wants_gradients(q, k, v) else FORWARD
-    found = problem.of_rows(q, k, v, len(bounds.starts_q), causal, window, direction)
-    return replace(found, features=(*found.features, *_names(asked)))
+    found = problem.of_rows(q, k, v, sequences, causal, window, direction)
+    return replace(found, features=(*found.features, *names))
+
+
+def _of_flash(signature: inspect.Signature, *arguments: Any, **options: Any) -> Problem | str:
+    """Return the problem of a function of a FlashAttention package, whose tensors are (batch, seqlen, heads, head_dim).
+
+    Packed ones are (total, heads, head_dim); kv and qkv hold several in the dimension before the heads.
+    """
+    given = signature.bind(*arguments, **options).arguments
+    window = tuple(-1 if side is None else side for side in given.get("window_size", (-1, -1)))
+    masks, table = (given.get("causal", False), window), given.get("block_table", given.get("page_table"))
+    if "k_cache" in given:
+        return _of_flash_cache(given["q"], given["k_cache"], given["v_cache"], table, *masks)
+    if table is not None:
+        return "calls of FlashAttention over pages"
+    whole = [given[name].unbind(-3) for name in ("kv", "qkv") if name in given]
+    tensors = [*(given[name] for name in ("q", "k", "v") if name in given), *(x for each in whole for x in each)]
+    used = {name: given.get(keyword) for name, keyword in _OF_FLASH.items()}
+    names = [name for name, x in used.items() if x is not None and (isinstance(x, torch.Tensor) or x > 0)]
+    starts = given.get("cu_seqlens_q", given.get("cu_seqlens"))
+    if starts is not None:
+        return _of_packed(*tensors, len(starts) - 1, *masks, names)
+    return _of_tensors(*(x.transpose(1, 2) for x in tensors), *masks, names)
+
+
+def _of_flash_cache(
+    q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, table: Any, causal: bool, window: Any
+) -> Problem | str:
+    causal, window = one_window(bool(causal), window)
+    if isinstance(window, tuple):
+        return _TWO_WIDTHS
+    masks = {"causal": causal, "window_size": window}
+    return _of_decode(q.transpose(1, 2), k_cache, v_cache, page_table=table, **masks)
 
 
 def _of_decode(q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, **options: Any) -> Problem:
@@ -239,6 +286,14 @@ def _stated(asked: Problem) -> dict[str, Any]:
     return {name: value for name, value in asdict(asked).items() if value not in (None, ()) and name != "chip"}
 
 
+# Modules of FlashAttention-2, -3 and -4, and by feature the argument of their functions.
+_FLASH = (
+    "flash_attn", "flash_attn.flash_attn_interface", "flash_attn_interface", "flash_attn.cute",
+    "flash_attn.cute.interface",
+)  # fmt: skip
+_OF_FLASH = {
+    "softcap": "softcap", "sinks": "learnable_sink", "alibi_slopes": "alibi_slopes", "dropout": "dropout_p",
+}  # fmt: skip
 # Functions that are called by their module's name, so that replacing the name is enough; SDPA has its own way.
 _WATCHED: tuple[tuple[Any, str, Callable[..., Problem | str]], ...] = (
     (dispatch, "attention", _of_attention),

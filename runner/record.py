@@ -5,6 +5,7 @@ never ends leaves a recording, too.
 """
 
 import atexit
+import contextlib
 import importlib.metadata
 import importlib.util
 import os
@@ -24,6 +25,7 @@ from runner.supervise.job import Refused
 _EVERY_S = 1.0
 _START = f"import sys; sys.path[0] = {str(REPOSITORY)!r}; from runner.record import run_recorded; run_recorded()"
 _PACKAGES = ("torch", "transformers", "diffusers", "timm")
+_FLASH = ("flash_attn", "flash_attn_interface", "flash_attn.cute")  # a recording sees what is imported before it opens
 
 
 def record(command: Sequence[str], output: Path, name: str | None) -> int:
@@ -70,6 +72,9 @@ def run_recorded() -> None:
     package: Any = importlib.import_module("attnbench" if installed else "kernels")
     installed_as = {each: list(importlib.metadata.distributions(name=each)) for each in _PACKAGES}
     versions = {each: found[0].version for each, found in installed_as.items() if found}
+    for name in _FLASH:
+        with contextlib.suppress(ImportError, OSError):
+            importlib.import_module(name)
     for name in [name for name in sys.modules if name.split(".")[0] in ("results", "runner")]:
         del sys.modules[name]  # the program may have modules of these names
     sys.path[0] = os.getcwd() if words[0] == "-m" else str(Path(words[0]).resolve().parent)
