@@ -372,6 +372,8 @@ def _check(options: argparse.Namespace) -> int:
 def _rule(options: argparse.Namespace) -> int:
     """Write the rule, of every mask and mode where none is chosen; without --gpu this machine's is installed."""
     asked = _filters(options)
+    if (options.install or options.export) and (options.format or options.output):
+        raise CommandError("--format and --output are for the rule that programs copy; omit --install and --export.")
     if options.install and asked.gpu is None:
         asked = replace(asked, gpu=rule_file.gpu_here())
     with _store() as store:
@@ -379,7 +381,7 @@ def _rule(options: argparse.Namespace) -> int:
         wanted = replace(whole, mask=asked.mask, mode=asked.mode, shape=asked.shape)
         if options.install or options.export:
             return _rule_file(store, replace(wanted, timing=asked.timing), options.export)
-        text = _RULES[options.format](rule.rule_of(store, wanted))
+        text = _RULES[options.format or "python"](rule.rule_of(store, wanted))
     return _write(text, options)
 
 

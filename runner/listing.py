@@ -58,9 +58,11 @@ def show_list(home: Path, device: str | None, *, as_json: bool) -> None:
 
 
 def old_rule(target: devices.DeviceInfo) -> str | None:
-    """Return a sentence if the rule that is installed for a device was measured with other versions than today's."""
+    """Return a sentence if a device's installed rule is broken or was measured with other versions than today's."""
     path = rule_file.installed_at({"gpu": "CPU" if target.type == "cpu" else target.name})
     rule = rule_file.read(path)
+    if rule is None and path.exists():
+        return f"The rule {path} is broken and not used. Renew it: python -m runner tune"
     runs = rule["runs"].values() if rule else ()
     today = environment.describe(target) if runs else {}
     other = sorted({name for run in runs for name in _VERSIONS if run.get(name) not in (None, today.get(name))})

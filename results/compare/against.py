@@ -72,7 +72,7 @@ def in_words(found: compare.Comparison) -> str:
         words = ", ".join(f"{count} {outcome}" for outcome, count in counts.most_common())
         on_average = f"; {mean:.3f}x on average" if mean else ""
         lines.append(f"Against {found.first}, {timing} time: {words} of {len(those)} cells{on_average}.")
-    return "\n".join([*lines, *found.remarks])
+    return "\n".join([*lines, *found.remarks]) or f"No cell of {found.second} has a time of both versions."
 
 
 def judge_rounds(first: Measurement, second: Measurement, like: RoundSpread | None, apart: RoundSpread) -> Judgement:

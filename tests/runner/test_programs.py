@@ -206,6 +206,8 @@ def test_a_list_asks_to_renew_a_rule_of_other_versions(tmp_path, monkeypatch) ->
         rule_file.install({**rule, "runs": {"a-run": {"torch": version}}})
         said = listing.old_rule(listing.resolve("cpu"))
         assert bool(said) == asks and (not said or "measured with another torch. Renew it" in said)
+    (tmp_path / "cpu.json").write_text((tmp_path / "cpu.json").read_text()[:50])
+    assert "cpu.json is broken and not used. Renew it" in listing.old_rule(listing.resolve("cpu"))
 
 
 @pytest.mark.slow  # compares timings in turns

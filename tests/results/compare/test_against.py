@@ -144,6 +144,7 @@ def test_rounds_that_do_not_pair_and_what_a_busy_host_may_have_added_are_unclear
 def test_the_words_name_each_cell_with_its_interval_and_count_the_verdicts() -> None:
     rows = machine(1.1)[:4]
     words = in_words(compare_versions(RUN, rows)).splitlines()
+    assert in_words(compare_versions(RUN, rows[:1])) == "No cell of r has a time of both versions."
     assert words[0].startswith("SLOWER  0.9") and "triton_fa2 fwd, kernel time, batch 1, heads 1, seqlen" in words[0]
     assert words[2].startswith("Against r@abc1234, kernel time: 2 SLOWER of 2 cells; 0.9")
 

@@ -163,6 +163,8 @@ def test_the_command_says_a_rule_of_nothing_and_writes_one_of_every_mode(home, c
     assert main(["rule", "--format", "json", "--baseline", "slow"]) == 0
     points = json.loads(capsys.readouterr().out)["points"]
     assert {point["mode"] for point in points} == {"fwd", "bwd"}
+    for more in (["--install", "--output", "a.json"], ["--export", "a.py", "--format", "python"]):
+        assert main(["rule", *more]) == 1 and "omit --install and --export" in capsys.readouterr().err
 
 
 def test_a_name_from_an_upload_cannot_become_code(home, opened):
