@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from . import dispatch, drop_in, feature_calls, problem, transformers
+from . import dispatch, drop_in, feature_calls, flash_attn, problem, transformers
 from .decode import triton_decode, triton_mla
 from .features import Features, SequenceBounds, one_window
 from .plans import wants_gradients
@@ -34,6 +34,10 @@ _TWO_WIDTHS = "calls with windows of two widths"
 GRAPHS = "calls captured in CUDA graphs, counted once and not at each replay"
 _MASKS = {"causal": False, "window_size": 0, "softmax_scale": None}  # arguments of `kernels.attention`, not features
 _COMPILED = os.path.join("torch", "_dynamo", "eval_frame.py"), "compile_wrapper"  # runs what torch.compile was given
+
+
+class _Described(Exception):
+    """Ends a call that was made for its problem alone."""
 
 
 @dataclass(eq=False)
@@ -79,22 +83,24 @@ def _open() -> None:
     drop_in.observe(functools.partial(_watched, describe=functools.partial(_problem, _of_sdpa)))
     _UNDO.append(lambda: drop_in.observe(None))
     for module, name, describe in _WATCHED:
-        original = getattr(module, name)
-        setattr(module, name, _watched(original, functools.partial(_problem, describe)))
-        _UNDO.append(functools.partial(setattr, module, name, original))
+        _replace(module, name, functools.partial(_problem, describe))
     for module_name, name, words in _UNSEEN:
         module = importlib.import_module(module_name)
-        if original := getattr(module, name, None):
-            setattr(module, name, _watched(original, lambda *x, said=words, **y: said))
-            _UNDO.append(functools.partial(setattr, module, name, original))
+        if hasattr(module, name):
+            _replace(module, name, lambda *x, said=words, **y: said)
     for module in filter(None, map(sys.modules.get, _FLASH)):
-        for name, original in inspect.getmembers(module, inspect.isfunction):
-            if name.startswith("flash_attn_") and name.endswith(("_func", "_with_kvcache")):
-                describe = functools.partial(_of_flash, inspect.signature(original))
-                setattr(module, name, _watched(original, functools.partial(_problem, describe)))
-                _UNDO.append(functools.partial(setattr, module, name, original))
+        for name, function in inspect.getmembers(module, inspect.isfunction):
+            if hasattr(flash_attn, name) and name.startswith("flash_attn_"):
+                _replace(module, name, functools.partial(_of_flash, name, inspect.signature(function)))
     before = torch.compiler.set_stance("force_eager")
     _UNDO.append(functools.partial(before.__exit__, None, None, None))
+
+
+def _replace(module: Any, name: str, describe: Callable[..., Problem | str]) -> None:
+    """Count the calls of a module's function until `_close`."""
+    original = getattr(module, name)
+    setattr(module, name, _watched(original, describe))
+    _UNDO.append(functools.partial(setattr, module, name, original))
 
 
 def _close() -> None:
@@ -113,6 +119,8 @@ def _watched(original: Callable[..., Any], describe: Callable[..., Problem | str
             found = describe(*arguments, **options)
         except Exception as fault:  # of arguments that the function itself will refuse
             found = f"calls that cannot be described ({type(fault).__name__})"
+        if getattr(_THREAD, "describing", False):
+            raise _Described(found)
         _THREAD.inside = True
         try:
             result = original(*arguments, **options)
@@ -219,50 +227,27 @@ def _of_module(call: Any, mask: torch.Tensor | None, asked: dict[str, Any]) -> P
 def _of_rows(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: SequenceBounds, asked: dict[str, Any], masks: Any
 ) -> Problem | str:
-    return _of_packed(q, k, v, len(bounds.starts_q), masks[0], masks[1], _names(asked))
-
-
-def _of_packed(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sequences: int, causal: bool, window: Any, names: Sequence[str]
-) -> Problem | str:
-    causal, window = one_window(bool(causal), window)
+    causal, window = one_window(bool(masks[0]), masks[1])
     if isinstance(window, tuple):
         return _TWO_WIDTHS
     direction = TRAINING if wants_gradients(q, k, v) else FORWARD
-    found = problem.of_rows(q, k, v, sequences, causal, window, direction)
-    return replace(found, features=(*found.features, *names))
+    found = problem.of_rows(q, k, v, len(bounds.starts_q), causal, window, direction)
+    return replace(found, features=(*found.features, *_names(asked)))
 
 
-def _of_flash(signature: inspect.Signature, *arguments: Any, **options: Any) -> Problem | str:
-    """Return the problem of a function of a FlashAttention package, whose tensors are (batch, seqlen, heads, head_dim).
-
-    Packed ones are (total, heads, head_dim); kv and qkv hold several in the dimension before the heads.
-    """
+def _of_flash(name: str, signature: inspect.Signature, *arguments: Any, **options: Any) -> Problem | str:
+    """Return the problem of a function of a FlashAttention package, by a call of ours that ends where it is known."""
     given = signature.bind(*arguments, **options).arguments
-    window = tuple(-1 if side is None else side for side in given.get("window_size", (-1, -1)))
-    masks, table = (given.get("causal", False), window), given.get("block_table", given.get("page_table"))
-    if "k_cache" in given:
-        return _of_flash_cache(given["q"], given["k_cache"], given["v_cache"], table, *masks)
-    if table is not None:
-        return "calls of FlashAttention over pages"
-    whole = [given[name].unbind(-3) for name in ("kv", "qkv") if name in given]
-    tensors = [*(given[name] for name in ("q", "k", "v") if name in given), *(x for each in whole for x in each)]
-    used = {name: given.get(keyword) for name, keyword in _OF_FLASH.items()}
-    names = [name for name, x in used.items() if x is not None and (isinstance(x, torch.Tensor) or x > 0)]
-    starts = given.get("cu_seqlens_q", given.get("cu_seqlens"))
-    if starts is not None:
-        return _of_packed(*tensors, len(starts) - 1, *masks, names)
-    return _of_tensors(*(x.transpose(1, 2) for x in tensors), *masks, names)
-
-
-def _of_flash_cache(
-    q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, table: Any, causal: bool, window: Any
-) -> Problem | str:
-    causal, window = one_window(bool(causal), window)
-    if isinstance(window, tuple):
-        return _TWO_WIDTHS
-    masks = {"causal": causal, "window_size": window}
-    return _of_decode(q.transpose(1, 2), k_cache, v_cache, page_table=table, **masks)
+    if any(given.get(each) is not None for each in ("k_cache", "block_table", "page_table")):
+        return "calls of FlashAttention over a cache"
+    _THREAD.describing = True
+    try:
+        getattr(flash_attn, name)(**given)
+    except _Described as found:
+        return found.args[0]
+    finally:
+        _THREAD.describing = False
+    return "calls that cannot be described"
 
 
 def _of_decode(q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, **options: Any) -> Problem:
@@ -286,14 +271,7 @@ def _stated(asked: Problem) -> dict[str, Any]:
     return {name: value for name, value in asdict(asked).items() if value not in (None, ()) and name != "chip"}
 
 
-# Modules of FlashAttention-2, -3 and -4, and by feature the argument of their functions.
-_FLASH = (
-    "flash_attn", "flash_attn.flash_attn_interface", "flash_attn_interface", "flash_attn.cute",
-    "flash_attn.cute.interface",
-)  # fmt: skip
-_OF_FLASH = {
-    "softcap": "softcap", "sinks": "learnable_sink", "alibi_slopes": "alibi_slopes", "dropout": "dropout_p",
-}  # fmt: skip
+_FLASH = ("flash_attn", "flash_attn.flash_attn_interface", "flash_attn_interface", "flash_attn.cute")  # modules
 # Functions that are called by their module's name, so that replacing the name is enough; SDPA has its own way.
 _WATCHED: tuple[tuple[Any, str, Callable[..., Problem | str]], ...] = (
     (dispatch, "attention", _of_attention),
