@@ -30,7 +30,6 @@ from .plans import wants_gradients
 from .problem import CAPTURED, FORWARD, TRAINING, Problem
 
 FORKED = "processes that were forked, whose calls are not recorded"
-_TWO_WIDTHS = "calls with windows of two widths"
 GRAPHS = "calls captured in CUDA graphs, counted once and not at each replay"
 _MASKS = {"causal": False, "window_size": 0, "softmax_scale": None}  # arguments of `kernels.attention`, not features
 _COMPILED = os.path.join("torch", "_dynamo", "eval_frame.py"), "compile_wrapper"  # runs what torch.compile was given
@@ -168,7 +167,7 @@ def _of_tensors(
         return "calls with nested tensors or other classes of tensors"
     causal, window = one_window(bool(causal), window)
     if isinstance(window, tuple):
-        return _TWO_WIDTHS
+        return "calls with windows of two widths"
     direction = TRAINING if wants_gradients(q, k, v) else FORWARD
     kind = q.device.type
     if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
@@ -229,7 +228,7 @@ def _of_rows(
 ) -> Problem | str:
     causal, window = one_window(bool(masks[0]), masks[1])
     if isinstance(window, tuple):
-        return _TWO_WIDTHS
+        return "calls with windows of two widths"
     direction = TRAINING if wants_gradients(q, k, v) else FORWARD
     found = problem.of_rows(q, k, v, len(bounds.starts_q), causal, window, direction)
     return replace(found, features=(*found.features, *_names(asked)))

@@ -241,30 +241,7 @@ def test_a_proof_times_both_sides_in_turns_and_adds_up_the_calls(tmp_path, monke
     assert main(["prove", "--program", path, "--device", "cpu", "--baseline", "mine"]) == 2
 
 
-TINY = """
-[tiny]
-library = "transformers"
-model = "LlamaForCausalLM"
-config = "LlamaConfig"
-training = true
-settings = { hidden_size = 32, num_attention_heads = 2, num_hidden_layers = 1, intermediate_size = 32, vocab_size = 64 }
-inputs = { input_ids = { shape = [2, 24], below = 64 }, attention_mask = { shape = [2, 24], kept = 0.5 } }
-[sam]
-library = "transformers"
-model = "SamVisionModel"
-config = "SamVisionConfig"
-settings = { hidden_size = 8, num_hidden_layers = 1, num_attention_heads = 2, image_size = 32, patch_size = 8 }
-inputs = { pixel_values = [1, 3, 32, 32] }
-[none]
-library = "torch.nn"
-model = "Linear"
-settings = { in_features = 4, out_features = 4 }
-inputs = { input = [2, 4] }
-[gone]
-library = "no_such_library"
-model = "Model"
-inputs = {}
-"""
+TINY = Path(__file__).with_name("tiny_steps.toml").read_text()
 
 
 def test_whole_steps_of_a_declared_model_are_timed_with_both_attentions(tmp_path, monkeypatch, capsys) -> None:
