@@ -8,6 +8,7 @@ import os
 import shlex
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -93,23 +94,25 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _record(options: argparse.Namespace) -> int:
-    words = options.command[1:] if options.command[:1] == ["--"] else options.command
-    return record.record(words, options.output, options.name)
+    return record.record(options.command, options.output, options.name)
 
 
 def _prove(options: argparse.Namespace) -> int:
     if options.steps is not None:
         return _prove_steps(options)
-    if options.program is None:
-        raise Refused("Nothing to prove: give --program with a recording, or --steps for whole steps of models.")
-    program = load(Path(options.program))
+    if bool(options.program) == bool(options.command):
+        raise Refused("Give one thing to prove: a script, --program with a recording, or --steps for whole steps.")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(options.program or f"{folder}/recording.json")
+        if options.command:
+            record.record(options.command, path, None)
+        program = load(path)
     with _held(options, "a proof") as target:
         from runner import prove
 
         _check_known("default", options.baseline)
         proofs = prove.prove(program, target.id, PROTOCOLS["quick"], options.baseline)
-    record = prove.as_record(program, proofs)
-    print(json.dumps(record, indent=1) if options.json else prove.as_text(program, proofs))
+    print(prove.as_json(program, proofs) if options.json else prove.as_text(program, proofs))
     return 0
 
 

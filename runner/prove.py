@@ -6,6 +6,7 @@ interval adds up the ends of the calls' intervals, as if all had the same error.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -98,9 +99,10 @@ def as_text(program: Program, proofs: list[Proof]) -> str:
     return "\n".join([*lines, *program.left_out])
 
 
-def as_record(program: Program, proofs: list[Proof]) -> dict[str, Any]:
-    """Return the proofs as plain data."""
-    return {"program": program.name, "calls": [asdict(proof) for proof in proofs], "total": total(proofs)}
+def as_json(program: Program, proofs: list[Proof]) -> str:
+    """Return the proofs as JSON."""
+    record = {"program": program.name, "calls": [asdict(proof) for proof in proofs], "total": total(proofs)}
+    return json.dumps(record, indent=1)
 
 
 def _proof(call: Call, device: str, watch: Stopwatch, protocol: Protocol, baseline: str) -> Proof:

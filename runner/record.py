@@ -33,7 +33,7 @@ def record(command: Sequence[str], output: Path, name: str | None) -> int:
 
     Raises Refused if the command is no Python program or calls of attention were not seen.
     """
-    words = list(command)
+    words = list(command[1:] if command[:1] == ["--"] else command)
     if words and Path(words[0]).name.startswith("python"):
         words = words[1:]
     if not words or not (words[0] == "-m" and len(words) > 1 or Path(words[0]).is_file()):

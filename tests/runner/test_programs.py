@@ -239,6 +239,12 @@ def test_a_proof_times_both_sides_in_turns_and_adds_up_the_calls(tmp_path, monke
     assert main(["prove", "--program", path, "--device", "cpu", "--baseline", "torch_naive"]) == 0
     assert "torch_naive" in (told := capsys.readouterr().out) and "the same with and without rules" in told
     assert main(["prove", "--program", path, "--device", "cpu", "--baseline", "mine"]) == 2
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch.nn.functional as f; x = f.torch.ones(1, 2, 8, 16); f.scaled_dot_product_attention(x, x, x)"
+    )
+    assert main(["prove", "--device", "cpu", str(script)]) == 0
+    assert "train.py\n  1 x batch 1, heads 2, seqlen 8, head_dim 16" in capsys.readouterr().out
 
 
 TINY = Path(__file__).with_name("tiny_steps.toml").read_text()
@@ -262,7 +268,7 @@ def test_whole_steps_of_a_declared_model_are_timed_with_both_attentions(tmp_path
     file.write_text(TINY.replace("training", "trained"))
     assert main(["prove", "--steps", str(file), "--device", "cpu"]) == 2
     assert "unexpected keyword argument 'trained'" in capsys.readouterr().err
-    assert main(["prove", "--device", "cpu"]) == 2
+    assert main(["prove", "--device", "cpu"]) == main(["prove", "--program", "x", "train.py"]) == 2
 
 
 class Layer(torch.nn.Module):
