@@ -1,6 +1,7 @@
 """The command line: data on stdout, sentences on stderr, exit codes that scripts can rely on."""
 
 import dataclasses
+import io
 import itertools
 import json
 import os
@@ -157,20 +158,12 @@ def test_a_reader_that_has_seen_enough_ends_a_command_in_peace(runner) -> None:
     assert done.returncode == 0 and "BrokenPipe" not in done.stderr, done.stderr
 
 
-class Screen:
+class Screen(io.StringIO):
     """A stream that remembers."""
 
     def __init__(self, terminal: bool) -> None:
-        self.terminal, self.text = terminal, ""
-
-    def isatty(self) -> bool:
-        return self.terminal
-
-    def write(self, text: str) -> None:
-        self.text += text
-
-    def flush(self) -> None:
-        pass
+        super().__init__()
+        self.isatty = lambda: terminal
 
 
 def test_progress_is_a_bar_on_a_terminal_and_elsewhere_lines_of_steps_that_last(monkeypatch) -> None:
@@ -183,10 +176,10 @@ def test_progress_is_a_bar_on_a_terminal_and_elsewhere_lines_of_steps_that_last(
             progress.show(13, 24, "triton_fa2 fwd", 29.0)
         progress.show(24, 24, "the end", 0.0)
         progress.finish()
-    assert "[############............] 12/24, about 30 s left  torch_naive fwd" in bar.text
-    assert bar.text.count("\n") == 1
+    assert "[############............] 12/24, about 30 s left  torch_naive fwd" in bar.getvalue()
+    assert bar.getvalue().count("\n") == 1
     lasting = ["12/24 cells, about 30 s left: torch_naive fwd", "13/24 cells, about 29 s left: triton_fa2 fwd"]
-    assert lines.text.splitlines() == [*lasting, "24/24 cells: the end"]
+    assert lines.getvalue().splitlines() == [*lasting, "24/24 cells: the end"]
 
 
 def test_progress_outlives_whoever_watches() -> None:
@@ -199,8 +192,8 @@ def test_progress_outlives_whoever_watches() -> None:
     progress = Progress(nobody)
     progress.show(1, 2, "x", None)
     progress.say("a sentence")
-    assert nobody.text.startswith("\r\x1b[K[############............] 1/2, estimating  x")
-    assert nobody.text.endswith("xa sentence\n"), "no longer a bar"
+    assert nobody.getvalue().startswith("\r\x1b[K[############............] 1/2, estimating  x")
+    assert nobody.getvalue().endswith("xa sentence\n"), "no longer a bar"
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(5, "5 s"), (89, "89 s"), (600, "10 min"), (7200, "2.0 h")])
