@@ -74,10 +74,15 @@ def answer(
             return _packed(q, k, v, masks, wanted, asked)
         plans.check_inputs("kernels.attention", q, k, v, DTYPES, math.inf, any_width=True)
         if asked or wanted != Wanted() or isinstance(masks[1], tuple) or invariant.wanted():
-            return _with_features(q, k, v, masks, Features(**asked), wanted)
+            return _with_features(q, k, v, masks, _features_of(asked, q), wanted)
         return _plain(q, k, v, masks, CAPTURED if compiled else EAGER)
     except UnsupportedCase as refused:
         return Answer("nothing", str(refused))
+
+
+def _features_of(asked: dict[str, Any], q: torch.Tensor) -> Features:
+    """Return the features as the call does, without a seed from PyTorch's generator. Raises TypeError."""
+    return feature_calls.features_of({"dropout_seed": 0} | asked, q.device)
 
 
 def _plain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, masks: Masks, regime: str) -> Answer:
@@ -136,7 +141,7 @@ def _packed(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, masks: Masks, wanted: Wanted, asked: dict[str, Any]
 ) -> Answer:
     """Return what computes packed sequences, and what happens to pages."""
-    found = Features(**{name: x for name, x in asked.items() if name not in _OF_PACKED})
+    found = _features_of({name: x for name, x in asked.items() if name not in _OF_PACKED}, q)
     starts_q = asked["cu_seqlens_q"]
     starts_k, sequences = asked.get("cu_seqlens_k", starts_q), len(starts_q) - 1
     longest = asked.get("max_seqlen_q", len(q)), asked.get("max_seqlen_k", len(k))

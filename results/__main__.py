@@ -485,7 +485,7 @@ def _output(name: str | None) -> Iterator[BinaryIO]:
             yield file
         draft.replace(path)
     except OSError as error:
-        raise CommandError(f"{name} cannot be written: {error.strerror}; name another file with --output.") from error
+        raise CommandError(f"{name} cannot be written: {error.strerror}; name another file.") from error
     finally:
         with suppress(OSError):
             draft.unlink(missing_ok=True)

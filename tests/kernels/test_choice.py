@@ -269,6 +269,8 @@ def test_explain_names_the_file_the_problem_and_the_evidence(user) -> None:
     assert "built-in choice, which is not beaten" in kernels.explain(q.detach(), k, v)
     assert "do not decide calls with features (softcap)" in kernels.explain(q, k, v, softcap=3.0)
     assert "k and v must have the same shape" in kernels.explain(q, k, v[:, :, :9])
+    with pytest.raises(TypeError, match="attention has no argument scale; it takes causal"):
+        kernels.explain(q, k, v, scale=1.0)
 
 
 def test_explain_says_what_computes_packed_sequences_and_what_happens_to_pages(monkeypatch) -> None:
