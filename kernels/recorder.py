@@ -45,10 +45,14 @@ class Recording:
 
     calls: Counter[Problem] = field(default_factory=Counter)
     unseen: Counter[str] = field(default_factory=Counter)  # what is missing, in words
+    modules: dict[Problem, set[str]] = field(default_factory=dict)  # classes of the modules around the calls
 
     def as_record(self) -> dict[str, Any]:
         """Return the recording as plain data, the most frequent problem first."""
-        calls = [{"problem": _stated(asked), "count": count} for asked, count in self.calls.most_common()]
+        calls = [
+            {"problem": _stated(asked), "count": count, "modules": sorted(self.modules[asked])}
+            for asked, count in self.calls.most_common()
+        ]
         return {"calls": calls, "unseen": dict(self.unseen)}
 
 
@@ -132,12 +136,24 @@ def _watched(original: Callable[..., Any], describe: Callable[..., Problem | str
 
 
 def _count(found: Problem | str) -> None:
+    around = _module_around()
     with _LOCK:
         for each in _OPEN:
             if isinstance(found, str):
                 each.unseen[found] += 1
             else:
                 each.calls[found] += 1
+                each.modules.setdefault(found, set()).update(around)
+
+
+def _module_around() -> list[str]:
+    """Return the class of the innermost nn.Module whose method is running, if there is one."""
+    frame: Any = sys._getframe()
+    while frame is not None:
+        if isinstance(owner := frame.f_locals.get("self"), torch.nn.Module):
+            return [type(owner).__name__]
+        frame = frame.f_back
+    return []
 
 
 def _problem(describe: Callable[..., Problem | str], *arguments: Any, **options: Any) -> Problem | str:

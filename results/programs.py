@@ -1,7 +1,7 @@
 """Recordings: the problems of attention that a program computes, and how often. JSON files, read without torch."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ class Call:
 
     problem: Mapping[str, Any]
     count: int
+    modules: tuple[str, ...] = ()  # classes of the modules that call it, where the recording has them
 
     @property
     def mode(self) -> str:
@@ -148,15 +149,15 @@ def _parsed(path: Path, record: Any) -> Program:
         raise ProgramError(f"{path} is not a recording; `python -m runner record` writes one.")
     if record.get("version") != VERSION:
         raise ProgramError(f"{path} has version {record.get('version')!r}; this attnbench reads version {VERSION}.")
-    calls = tuple(_call(call["problem"], call["count"]) for call in record["calls"])
+    calls = tuple(_call(call["problem"], call["count"], call.get("modules", ())) for call in record["calls"])
     unseen = {str(words): int(count) for words, count in (record.get("unseen") or {}).items()}
     return Program(path, str(record["program"]), calls, str(record.get("source") or ""), unseen)
 
 
-def _call(problem: Mapping[str, Any], count: Any) -> Call:
+def _call(problem: Mapping[str, Any], count: Any, modules: Sequence[Any]) -> Call:
     if type(count) is not int or count < 1:
         raise ProgramError(f"a count is a whole number from 1 on, not {count!r}")
-    call = Call(dict(problem), count)
+    call = Call(dict(problem), count, tuple(map(str, modules)))
     if call.mode and call.timing and call.reason is None:
         try:
             assert call.case

@@ -110,6 +110,7 @@ def table(program: Program, times: Times) -> None:
             "share": found and found.now_ms / whole,
             "count": call.count,
             "call": f"{level_of(call.case).short(call.case)}, {text.MODE_WORDS[call.mode]}",
+            "modules": ", ".join(call.modules),
             **{name: getattr(found, name, None) for name in names},
             "standing": found and ("assumed" if found.relative else found.standing),
             "from": _source(found),
@@ -117,8 +118,9 @@ def table(program: Program, times: Times) -> None:
         for call, found in zip(program.tuned, times, strict=False)
     ]
     if rows:
-        drawn = pd.DataFrame(rows, columns=[*_COLUMNS]).sort_values("share", ascending=False)
-        tables.grid(drawn, f"The calls of {program.name} by their time", _COLUMNS)
+        known = {name: each for name, each in _COLUMNS.items() if name != "modules" or any(x[name] for x in rows)}
+        drawn = pd.DataFrame(rows, columns=[*known]).sort_values("share", ascending=False)
+        tables.grid(drawn, f"The calls of {program.name} by their time", known)
         messages.download("Download the calls", "attnbench-calls", lambda: drawn, "program_csv")
     if len(program.tuned) > len(times):
         st.caption(f"The first {len(times)} of {len(program.tuned)} problems.")

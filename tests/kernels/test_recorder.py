@@ -152,9 +152,14 @@ def test_what_is_not_seen_is_said_and_a_crash_keeps_the_calls() -> None:
         sdpa(other, other, other)
         torch.func.grad(lambda x: sdpa(x, x, x).sum())(torch.randn(2, 4, 8, 16))
         sdpa(*tensors())
+        with torch.no_grad():
+            layer.train()(torch.randn(1, 5, 16))
         raise ZeroDivisionError
-    assert seen.calls == {asked(): 1}
+    of_layer = Problem("float32", "full", 1, 4, 4, 5, 5, 4, 4, layout="transposed", features=("dropout",))
+    assert seen.calls == {asked(): 1, of_layer: 1}
+    assert seen.modules == {asked(): set(), of_layer: {"MultiheadAttention"}}
     words = ("fast path", "other classes", "torch.func")
     assert len(seen.unseen) == 3 and all(any(word in said for said in seen.unseen) for word in words)
     record = seen.as_record()
-    assert record["calls"][0]["count"] == 1 and "features" not in record["calls"][0]["problem"]
+    assert [(call["count"], call["modules"]) for call in record["calls"]] == [(1, []), (1, ["MultiheadAttention"])]
+    assert "features" not in record["calls"][0]["problem"]
