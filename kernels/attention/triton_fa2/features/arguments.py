@@ -57,6 +57,7 @@ class FeatureConfig(Columns):
     unit: int  # of strides in elements, so that rows of 72 elements are known to begin at vectors of 16 bytes
     scale_last: bool  # whether scores are multiplied with the scale where powers of two are taken of them
     one_loop: bool  # whether all blocks of a walk are masked
+    branch: bool  # whether a walk branches around empty parts, without which ptxas serializes products under a mask
     grouped: bool  # whether query heads share key heads
     page_size: int = 0  # keys of a page; 0: keys lie in a row
     spans: bool = False  # whether a boolean mask is that of keys alone, so that blocks before and after are left out

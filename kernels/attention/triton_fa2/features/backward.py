@@ -44,7 +44,7 @@ def _dq_of_keys(sums, lo, hi, walk, queries, k, v, tensors, shape, CONFIG: tl.co
     first, start_m, own = walk
     rows = start_m + tl.arange(0, CONFIG.block_m)
     head_k = own[1] // shape.group
-    if CONFIG.mask == "" or CONFIG.one_loop or lo < hi:  # see walk_of_keys
+    if not CONFIG.branch or lo < hi:
         for at in tl.range(lo, hi, BLOCK_N):
             start = key_at(at, first, tensors, CONFIG)
             keys = start + tl.arange(0, BLOCK_N)
@@ -146,34 +146,35 @@ def _dkdv_of_queries(sums, dv_sum, lo, hi, walk, tiles, queries, tensors, shape,
     keys = start_n + tl.arange(0, CONFIG.block_n)
     first_q, _, seqlen_q, _ = bounds
     steps = tl.cdiv(tl.maximum(hi - lo, 0), BLOCK_M)
-    for step in tl.range(0, steps if CONFIG.blocks > 0 else steps * shape.group):
-        if CONFIG.blocks > 0:
-            block = step * BLOCK_M // CONFIG.blocks
-            entry = tl.load(tensors.queries + first + block)
-            head = tl.cast(entry // tl.cdiv(seqlen_q, CONFIG.blocks), tl.int64)
-            start = step * BLOCK_M + (entry % tl.cdiv(seqlen_q, CONFIG.blocks) - block) * CONFIG.blocks
-        else:
-            head = head_k * shape.group + step // steps if CONFIG.grouped else head_k
-            start = lo + (step % steps if CONFIG.grouped else step) * BLOCK_M
-        rows = start + tl.arange(0, BLOCK_M)
-        of_head = (batch, head, bounds)
-        q_tile = load_tile(q, batch, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, CONFIG, True)
-        scores, bend = capped(product_of_panels(k_tile, q_tile, CONFIG), shape, CONFIG)
-        added = load_bias(start, start_n, of_head, tensors, CONFIG, True) if CONFIG.mask == "additive" else 0.0
-        scores = masked(scores, added, rows[None, :], keys[:, None], of_head, tensors, shape, CONFIG, MASKED)
-        statistics = batch * shape.stats_b + head * shape.stats_h + first_q + rows
-        there = (rows < seqlen_q) | CONFIG.whole
-        lse, delta = _load_statistics(lse_ptr + statistics, delta_ptr + statistics, there, CONFIG)
-        p = probabilities(scores, shape.factor, lse, True, 0, False, EXACT)
-        dout_tile = load_tile(dout, batch, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, CONFIG.values, True)
-        p_kept = kept(p, start, start_n, of_head, tensors, shape, CONFIG, True)
-        dv_sum = add_to_panels(dv_sum, p_kept, dout_tile, CONFIG.values)
-        dp = product_of_panels(v_tile, dout_tile, CONFIG.values)
-        dp = kept(dp, start, start_n, of_head, tensors, shape, CONFIG, True)
-        ds = p * (dp - delta[None, :])
-        if CONFIG.softcap != "":
-            ds = ds * (1.0 - bend * bend)
-        sums = add_to_panels(sums, ds, q_tile, CONFIG)
+    if not CONFIG.branch or lo < hi:
+        for step in tl.range(0, steps if CONFIG.blocks > 0 else steps * shape.group):
+            if CONFIG.blocks > 0:
+                block = step * BLOCK_M // CONFIG.blocks
+                entry = tl.load(tensors.queries + first + block)
+                head = tl.cast(entry // tl.cdiv(seqlen_q, CONFIG.blocks), tl.int64)
+                start = step * BLOCK_M + (entry % tl.cdiv(seqlen_q, CONFIG.blocks) - block) * CONFIG.blocks
+            else:
+                head = head_k * shape.group + step // steps if CONFIG.grouped else head_k
+                start = lo + (step % steps if CONFIG.grouped else step) * BLOCK_M
+            rows = start + tl.arange(0, BLOCK_M)
+            of_head = (batch, head, bounds)
+            q_tile = load_tile(q, batch, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, CONFIG, True)
+            scores, bend = capped(product_of_panels(k_tile, q_tile, CONFIG), shape, CONFIG)
+            added = load_bias(start, start_n, of_head, tensors, CONFIG, True) if CONFIG.mask == "additive" else 0.0
+            scores = masked(scores, added, rows[None, :], keys[:, None], of_head, tensors, shape, CONFIG, MASKED)
+            statistics = batch * shape.stats_b + head * shape.stats_h + first_q + rows
+            there = (rows < seqlen_q) | CONFIG.whole
+            lse, delta = _load_statistics(lse_ptr + statistics, delta_ptr + statistics, there, CONFIG)
+            p = probabilities(scores, shape.factor, lse, True, 0, False, EXACT)
+            dout_tile = load_tile(dout, batch, head, first_q, start, seqlen_q, BLOCK_M, CONFIG, CONFIG.values, True)
+            p_kept = kept(p, start, start_n, of_head, tensors, shape, CONFIG, True)
+            dv_sum = add_to_panels(dv_sum, p_kept, dout_tile, CONFIG.values)
+            dp = product_of_panels(v_tile, dout_tile, CONFIG.values)
+            dp = kept(dp, start, start_n, of_head, tensors, shape, CONFIG, True)
+            ds = p * (dp - delta[None, :])
+            if CONFIG.softcap != "":
+                ds = ds * (1.0 - bend * bend)
+            sums = add_to_panels(sums, ds, q_tile, CONFIG)
     return sums, dv_sum
 
 

@@ -33,7 +33,7 @@ SHORT_WINDOW = 512  # keys; 84 were timed
 SHORT = 256  # keys of a short added mask; 256 and 512 were timed
 MOST_PROGRAMS = 65535  # along the last axis of a grid
 KEYS_AT_ONCE = 1024  # of a mask of keys, that a program reads at a time
-MASK_PROGRAMS = 528  # for the gradient of a mask, four for each multiprocessor of an H200; not timed
+MASK_PROGRAMS = (396, 264)  # for the gradient of a mask, which an H200 runs at a time up to head_dim 32, and beyond
 KERNELS = {"forward": features_forward_kernel, "dq": features_dq_kernel, "dkdv": features_dkdv_kernel}
 KERNELS["dmask"] = features_dmask_kernel
 
@@ -71,9 +71,7 @@ class FeatureCall:
     def __post_init__(self) -> None:
         """Raise UnsupportedCase for a block mask of packed or padded sequences."""
         if self.features.block_mask is not None and self.bounds is not None:
-            raise UnsupportedCase(
-                "triton_fa2 takes a block_mask for whole sequences only, not for packed or padded ones."
-            )
+            raise UnsupportedCase("triton_fa2 takes a block_mask for whole sequences only, not packed or padded ones.")
 
     @property
     def packed(self) -> bool:
@@ -103,10 +101,8 @@ class FeatureCall:
         delta = new(lse.shape, dtype=torch.float32, device=q.device)
         self._launch("dq", (q, k, v, out, dout, dq), (lse, delta), (q, k, v), dlse)
         self._launch("dkdv", (q, k, v, dout, dk, dv), (lse, delta), (q, k, v))
-        found = dq, dk, dv, self._sinks_gradient(lse, delta)
-        if not self.features.mask_is_learned:
-            return found
-        return *found, self._mask_gradient((q, k, v, dout), (lse, delta))
+        of_mask = (self._mask_gradient((q, k, v, dout), (lse, delta)),) if self.features.mask_is_learned else ()
+        return dq, dk, dv, self._sinks_gradient(lse, delta), *of_mask
 
     def _rows_like(self, x: torch.Tensor, width: int) -> torch.Tensor:
         """Allocate rows for a result, heads and rows in memory as those of x; zeros where rows may be nobody's."""
@@ -132,11 +128,15 @@ class FeatureCall:
         sizes = (1,) * (4 - mask.dim()) + tuple(mask.shape)
         lines, of_batches, of_heads = sizes[0] * sizes[1], batch // sizes[0], heads // sizes[1]
         tiles = lines * -(-seqlen_q // 64) * -(-seqlen_k // 64)
-        parts = min(of_batches * of_heads, -(-MASK_PROGRAMS // max(tiles, 1)))
-        sums = torch.empty(parts, *sizes[:2], seqlen_q, seqlen_k, dtype=torch.float32, device=q.device)
+        at_a_time = MASK_PROGRAMS[max(q.shape[3], rows[2].shape[3]) > 32]
+        full = {max(1, rounds * at_a_time // max(tiles, 1)) for rounds in (1, 2, 3)}  # parts that leave few places idle
+        parts = min(of_batches * of_heads, min(full, key=lambda n: (-(-tiles * n // at_a_time) / n, n)))
+        whole = parts == 1 and sizes[2:] == (seqlen_q, seqlen_k)  # nothing is left to sum
+        dtype = mask.dtype if whole else torch.float32
+        sums = torch.empty(parts, *sizes[:2], seqlen_q, seqlen_k, dtype=dtype, device=q.device)
         given = MaskSums(sums, parts, lines, sizes[1], of_batches, of_heads)
         self._launch("dmask", rows, (given, *statistics), (q, k, rows[2]))
-        return sums.sum(0).sum_to_size(sizes).view(mask.shape).to(mask.dtype)
+        return (sums[0] if whole else sums.sum(0).sum_to_size(sizes)).view(mask.shape).to(mask.dtype)
 
     def _launch(
         self, walk: str, strided: Tensors, statistics: tuple[Any, ...], qkv: Tensors, dlse: torch.Tensor | None = None
@@ -145,9 +145,11 @@ class FeatureCall:
         q, k, v = qkv
         shape, config, tensors = self._shape(q, k), self._config(q, v), self._tensors._replace(dlse=dlse)
         if config.mask == "additive":  # the scale as the last factor is faster where rows of the mask are aligned
-            narrow = config.scale_last and max(q.shape[3], v.shape[3]) <= 64 and not invariant.wanted()
+            width = max(q.shape[3], v.shape[3])
             timed = walk == "dkdv" or (walk != "dmask" and shape.seqlen_k % 16 == 0)
-            config = replace(config, scale_last=narrow and timed)
+            last = config.scale_last and timed and width <= 64 and not invariant.wanted()
+            serial = walk == "dkdv" or (last and width <= 32)  # a fifth forward fits a multiprocessor
+            config = replace(config, scale_last=last, branch=config.branch and not serial)
         if config.scale_last:
             shape = shape._replace(factor=(self.features.softcap or self.scale) * LOG2_E)
         if walk == "forward":
@@ -283,6 +285,7 @@ class FeatureCall:
         short = self.window_size and sum(reach(self.causal, self.window_size, SHORT_WINDOW)) < SHORT_WINDOW
         some_seen = blocked is not None and (self.causal or self.window_size or v.shape[2] % blocks)
         (first, second), (first_v, second_v) = panels(q.shape[3]), panels(v.shape[3])
+        one_loop = asked.document_ids is not None or (kind == "boolean" and not self._is_of_keys) or short or some_seen
         return FeatureConfig(
             block_m=0,
             block_n=0,
@@ -296,9 +299,8 @@ class FeatureCall:
             softcap=tanh if asked.softcap else "",
             mask=kind,
             scale_last=q.dtype.itemsize == 2 and self.scale > 0 and asked.alibi_slopes is None,
-            one_loop=bool(
-                asked.document_ids is not None or (kind == "boolean" and not self._is_of_keys) or short or some_seen
-            ),
+            one_loop=bool(one_loop),
+            branch=bool(kind and not one_loop),
             grouped=q.shape[1] != v.shape[1],
             spans=self._is_of_keys,
             precision=self.precision,

@@ -87,8 +87,7 @@ def shown_span(batch, tensors):
 def walk_of_keys(start_m, own, tensors, shape, CONFIG: tl.constexpr):
     """Return the bounds of a tile of query rows as forward.key_ranges does, and where its list begins.
 
-    With listed blocks the walk counts their keys; `key_at` returns the key. Kernels branch around the empty parts of a
-    walk with a mask, because ptxas serializes the products of all parts otherwise.
+    With listed blocks the walk counts their keys; `key_at` returns the key.
     """
     batch, head, bounds = own
     seqlen_q, seqlen_k = bounds[2], bounds[3]
@@ -148,7 +147,7 @@ def _fold(state, lo, hi, walk, q_tile, k, v, tensors, shape, CONFIG: tl.constexp
     first, start_m, own = walk
     rows = start_m + tl.arange(0, CONFIG.block_m)
     head_k = own[1] // shape.group
-    if CONFIG.mask == "" or CONFIG.one_loop or lo < hi:  # see walk_of_keys
+    if not CONFIG.branch or lo < hi:
         for at in tl.range(lo, hi, BLOCK_N):
             start = key_at(at, first, tensors, CONFIG)
             keys = start + tl.arange(0, BLOCK_N)
