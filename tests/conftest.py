@@ -4,6 +4,7 @@ import fcntl
 import gc
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +41,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Keep what collecting has made, which stays, out of later garbage collections."""
+    """Keep what collecting has made, which stays, out of later garbage collections.
+
+    A worker's stores use one thread each, as workers share the cores. Servers and commands that tests start use two.
+    """
     gc.freeze()
     gc.enable()
+    if "PYTEST_XDIST_WORKER" in os.environ and (database := sys.modules.get("results.store.database")):
+        database.THREADS = 1
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

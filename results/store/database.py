@@ -31,6 +31,7 @@ from results.store.ingest import FolderSync, Problem
 SCHEMA = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
 LAYOUT = f"{zlib.crc32((SCHEMA + summary.LAYOUT).encode()):08x}"  # a file with another layout is recreated
 
+THREADS = 2  # of a store: leave the other cores to a running benchmark
 _WAIT_S = 2.0  # for another process to let go of the file
 _FILE_TROUBLE = (
     duckdb.IOException,
@@ -260,7 +261,7 @@ def _connect_patiently(path: Path) -> duckdb.DuckDBPyConnection:
 def _connect(path: Path | None) -> duckdb.DuckDBPyConnection:
     """Open a locked-down connection whose tables are there. Raises StoreError if the file is somebody else's."""
     config: dict[str, Any] = {
-        "threads": 2,  # leave the other cores to a running benchmark
+        "threads": THREADS,
         "memory_limit": "2GB",
         "temp_directory": str(Path(tempfile.gettempdir()) / f"attnbench-spill-{os.getpid()}"),
     }

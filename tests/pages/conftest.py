@@ -95,10 +95,21 @@ def shared_home(tmp_path_factory: pytest.TempPathFactory, made_home: Path) -> It
         yield looked_at
 
 
+@pytest.fixture(scope="session")
+def small_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The database of a home with one run, where no published run is found."""
+    home = tmp_path_factory.mktemp("small")
+    run_folder(home)
+    with looking_at(home, home / "published"):
+        open_store(home).close()
+    return home / "store.duckdb"
+
+
 @pytest.fixture
-def unpublished(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def unpublished(home: Path, small_store: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The home with one run, where no published run is found."""
     monkeypatch.setattr(journal, "PUBLISHED", home / "published")
+    shutil.copyfile(small_store, home / small_store.name)
     return home
 
 

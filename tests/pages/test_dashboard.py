@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 
 import pandas as pd
@@ -128,7 +129,7 @@ def test_whoever_changes_an_answer_changes_it_for_nobody_else(made):
 
 
 def test_two_who_ask_at_once_share_one_answer():
-    answers, started, go_on, asked, given = Answers(2), threading.Event(), threading.Event(), [], []
+    answers, started, go_on, asked = Answers(2), threading.Event(), threading.Event(), []
 
     def work():
         asked.append(1)
@@ -136,11 +137,8 @@ def test_two_who_ask_at_once_share_one_answer():
         assert go_on.wait(30)
         return 5
 
-    threads = [threading.Thread(target=lambda: given.append(answers.get("a", work))) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    assert started.wait(30)
-    go_on.set()
-    for thread in threads:
-        thread.join(30)
-    assert (given, asked) == ([5, 5], [1])
+    with ThreadPoolExecutor(2) as pool:
+        given = [pool.submit(answers.get, "a", work) for _ in range(2)]
+        assert started.wait(30)
+        go_on.set()
+    assert ([each.result() for each in given], asked) == ([5, 5], [1])

@@ -45,7 +45,7 @@ def without_data(case: Case, attention: str, *, training: bool) -> Any:
 
 
 def counted(case: Case, attention: str, *, training: bool) -> float:
-    """Return the peak in MiB that torch counts for a second call of a model; nothing is computed."""
+    """Return the peak in MiB that torch counts for a call of a model, after its first step; nothing is computed."""
     torch = pytest.importorskip("torch")
     tracker = pytest.importorskip("torch.distributed._tools.mem_tracker").MemTracker()
     loss_of = pytest.importorskip("kernels.models").loss_of
@@ -55,19 +55,18 @@ def counted(case: Case, attention: str, *, training: bool) -> float:
         module = without_data(case, attention, training=training)
         tokens = torch.zeros(case.batch, case.seqlen_k, dtype=torch.int64)
         optimizers = [torch.optim.AdamW(module.parameters(), fused=True)] if training else []
-
-        def call() -> None:
-            if not training:
-                module(input_ids=tokens, use_cache=True, logits_to_keep=1)
-                return
-            loss_of(module(input_ids=tokens, use_cache=False).logits, tokens).backward()
-            optimizers[0].step()
-            optimizers[0].zero_grad()
-
-        call()
+        for optimizer in optimizers:  # a first step makes its states
+            for parameter in module.parameters():
+                parameter.grad = torch.zeros_like(parameter)
+            optimizer.step()
+            optimizer.zero_grad()
         tracker.track_external(module, *optimizers)
         with tracker:
-            call()
+            if training:
+                loss_of(module(input_ids=tokens, use_cache=False).logits, tokens).backward()
+                optimizers[0].step()
+            else:
+                module(input_ids=tokens, use_cache=True, logits_to_keep=1)
     return max(found["Total"] for found in tracker.get_tracker_snapshot("peak").values()) / 2**20
 
 

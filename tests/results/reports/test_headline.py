@@ -21,12 +21,12 @@ DOCUMENT = "Before.\n\n<!-- made by: python -m results headline {name} -->\n{tab
 class OneRun(Shipped):
     """Given measurements in place of the shipped ones."""
 
-    def __init__(self, *measurements: Measurement) -> None:
+    def __init__(self, *measurements: Measurement, **facts: float) -> None:
         super().__init__()
-        self.measurements = list(measurements)
+        self.measurements, self.facts = list(measurements), facts
 
     def read(self, run_id: str) -> tuple[Run, list[Measurement]]:
-        return Run(run_id, "shipped"), self.measurements
+        return Run(run_id, "shipped", **self.facts), self.measurements
 
 
 def _latency(implementation: str, value: float | None, timing: str = "kernel") -> Measurement:
@@ -129,12 +129,7 @@ def test_a_form_costs_what_its_time_is_over_that_of_the_same_case_without_it() -
 
 def test_generation_is_in_tokens_a_second_and_of_what_a_copy_reaches() -> None:
     step = model_case("llama2-7b", batch=1, seqlen=2048, query_tokens=1, dtype="bfloat16")
-
-    class Copied(OneRun):
-        def read(self, run_id: str) -> tuple[Run, list[Measurement]]:
-            return Run(run_id, "shipped", measured_gbs=4000.0), self.measurements
-
-    shipped = Copied(_step(step, "triton_step", 4.0), _step(step, "torch_naive", 8.0))
+    shipped = OneRun(_step(step, "triton_step", 4.0), _step(step, "torch_naive", 8.0), measured_gbs=4000.0)
     share = levels.bytes_moved(step, "decode") / 0.004 / 4e12
     assert headline.generation(shipped).splitlines() == [
         "| model, context | `torch_naive` | `triton_step` |",
