@@ -177,12 +177,51 @@ def consumer_slice(consumer, i_tile, CONFIG: gl.constexpr):
 
 
 @gluon.jit
+def part_of_tile(m, place, head, sequence, shape, CONFIG: gl.constexpr):
+    """Return the head of a tile's 64 rows at `place`, and the number of these in their head.
+
+    With `across_heads` a tile's rows go on to the next query head that has the keys of `head`, the first one. Behind
+    the last head's, rows are beyond its end.
+    """
+    number = m * CONFIG.consumers + place
+    if CONFIG.across_heads:
+        parts = gl.cdiv(sequence.seqlen_q, CONFIG.rows)
+        before = gl.minimum(number // parts, shape.group_size - 1)
+        head += before
+        number -= before * parts
+    return head, number
+
+
+@gluon.jit
+def blocks_of_tile(m, head, sequence, shape, CONFIG: gl.constexpr):
+    """Return the key blocks that any row of a tile sees, as `key_blocks`."""
+    if CONFIG.across_heads:
+        low, left, right, high = _blocks_of_part(m, 0, head, sequence, shape, CONFIG)
+        for place in gl.static_range(1, CONFIG.consumers):
+            _low, _left, own_right, own_high = _blocks_of_part(m, place, head, sequence, shape, CONFIG)
+            right = gl.minimum(right, own_right)
+            high = gl.maximum(high, own_high)
+        return low, left, right, high
+    else:  # noqa: RET505 - the compiler drops one of two branches, not what follows a return
+        return key_blocks(
+            m, sequence.seqlen_q, sequence.seqlen_k, shape.window, CONFIG.rows * CONFIG.consumers, CONFIG.block_n,
+            CONFIG.causal, CONFIG.has_window)  # fmt: skip
+
+
+@gluon.jit
+def _blocks_of_part(m, place, head, sequence, shape, CONFIG: gl.constexpr):
+    """Return the key blocks that a tile's 64 rows at `place` see, as `key_blocks`."""
+    _head, number = part_of_tile(m, place, head, sequence, shape, CONFIG)
+    return key_blocks(
+        number, sequence.seqlen_q, sequence.seqlen_k, shape.window, CONFIG.rows, CONFIG.block_n, CONFIG.causal,
+        CONFIG.has_window)  # fmt: skip
+
+
+@gluon.jit
 def consumer_work(consumer: gl.constexpr, i_tile, shape, CONFIG: gl.constexpr):
     """Return where this consumer's part of a tile is, the key blocks it computes, and how many it skips before them."""
     m, head, sequence = program_tile(i_tile, shape, CONFIG)
-    low, left, right, high = key_blocks(
-        m, sequence.seqlen_q, sequence.seqlen_k, shape.window, CONFIG.rows * CONFIG.consumers, CONFIG.block_n,
-        CONFIG.causal, CONFIG.has_window)  # fmt: skip
+    low, left, right, high = blocks_of_tile(m, head, sequence, shape, CONFIG)
     split = gl.to_tensor(-1)
     if CONFIG.split_kv:
         split, first, end = split_of_keys(i_tile, high, shape)
@@ -192,14 +231,12 @@ def consumer_work(consumer: gl.constexpr, i_tile, shape, CONFIG: gl.constexpr):
     if has_own_blocks(CONFIG):  # noqa: SIM102 - decided at compile time
         if not CONFIG.has_window or whole_windows(m, sequence, CONFIG):
             last = high
-            low, left, right, high = key_blocks(
-                m * CONFIG.consumers + place, sequence.seqlen_q, sequence.seqlen_k, shape.window, CONFIG.rows,
-                CONFIG.block_n, CONFIG.causal, CONFIG.has_window)  # fmt: skip
+            low, left, right, high = _blocks_of_part(m, place, head, sequence, shape, CONFIG)
             if CONFIG.split_kv:
                 low, left, right, high = blocks_of_split(first, end, right, high)
             skipped = last - high
-    tile = ConsumerTile(head=head, row=(m * CONFIG.consumers + place) * CONFIG.rows, split=split,
-                        sequence=sequence)  # fmt: skip
+    head, number = part_of_tile(m, place, head, sequence, shape, CONFIG)
+    tile = ConsumerTile(head=head, row=number * CONFIG.rows, split=split, sequence=sequence)
     return tile, low, left, right, high, skipped
 
 

@@ -255,7 +255,7 @@ class Forward:
             config = replace(config, flag_overflow=False, recompute=True)
             self._recompute = Launch(forward_kernel, grid, plan.device, makers, (*rest, config), pdl=True)
         if split_kv:
-            rest = (schedule.combines, plan.num_heads, plan.seqlen_q, *strides)
+            rest = (schedule.combines, plan.num_heads, tiling.group, plan.seqlen_q, *strides)
             rest += (tile_rows, plan.size, _COMBINED_ROWS, config.natural_lse, True)
             grid = (schedule.combines.shape[0], tile_rows // _COMBINED_ROWS, 1)
             self._combine = Launch(combine_kernel, grid, plan.device, (None,) * 5, rest, pdl=True)
@@ -433,8 +433,12 @@ def _schedule(
     plan: GluonHopperPlan, tiles: configs.ForwardTiles, tile_rows: int, split_kv: bool
 ) -> tuple[int, Tiling, TileSchedule]:
     """Return how many programs there are, the tiles, and their schedule; of one number if programs work it out."""
-    n_m = -(-plan.seqlen_q // tile_rows)
-    n_tiles = n_m * plan.n_heads
+    group, rows = 1, plan.seqlen_q
+    if tiles.across_heads:
+        group = plan.group_size
+        rows = group * -(-rows // configs.ROWS) * configs.ROWS
+    n_m = -(-rows // tile_rows)
+    n_tiles = n_m * plan.n_heads // group
     programs = plan.multiprocessors if split_kv else min(n_tiles, plan.multiprocessors)
     heads_in_l2 = tuning.heads_in_l2(
         *(plan.seqlen_k, (plan.size + plan.size_v) // 2, plan.group_size, plan.n_heads, n_m, programs),
@@ -443,9 +447,10 @@ def _schedule(
     lengths = (plan.seqlen_q, plan.seqlen_k)
     together = tuning.heads_dealt_together(plan.size, *lengths, plan.causal, plan.window_size > 0, n_tiles // programs)
     tiling = Tiling(
-        *(plan.batch, plan.num_heads, plan.seqlen_q, plan.seqlen_k, tile_rows, tiles.block_n),
-        *(plan.causal, plan.window_size, heads_in_l2),
+        *(plan.batch, plan.num_heads // group, rows, plan.seqlen_k, tile_rows, tiles.block_n),
+        *(plan.causal and group == 1, plan.window_size, heads_in_l2),
         heads_together=together,
+        group=group,
     )
     if not tiles.host_schedule:
         return programs, tiling, TileSchedule(torch.zeros(1, 1, dtype=torch.int32, device=plan.device), None, 0)

@@ -171,7 +171,7 @@ def test_combined_splits_are_what_all_keys_give(device: str) -> None:
     out, lse, natural = (torch.full((2, 3, 100, *x), math.nan, device=device) for x in ((16,), (), ()))
     strides = tuple(stride // 8 for stride in out.stride()[:3])
     tensors = (partial_out.to(device), partial_lse.to(device), out, lse, natural, combines)
-    forward.combine_kernel[(1, 4)](*tensors, 3, 100, *strides, 64, 16, 16, True)
+    forward.combine_kernel[(1, 4)](*tensors, 3, 1, 100, *strides, 64, 16, 16, True)
     torch.testing.assert_close(out[1, 1, 64:].cpu(), (scores.softmax(1) @ values)[:36], atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(lse[1, 1, 64:].cpu(), scores[:36].logsumexp(1) / math.log(2), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(natural, lse * math.log(2), equal_nan=True)
