@@ -355,7 +355,8 @@ def _store_lse(consumer: gl.constexpr, output, tile, m_i, l_i, top, shape, dtype
     largest = gl.convert_layout(gl.max(l_i, 1), layout)
     l_i = gl.convert_layout(gl.sum(l_i, 1), layout)
     m_i = gl.convert_layout(gl.max(m_i, 1), layout)
-    lse = gl.where(l_i == 0.0, float("inf"), m_i + gl.log2(l_i))  # +inf: no key was seen, P is 0 in the backward
+    seen = m_i + gl.log2(l_i)
+    lse = gl.where(l_i == 0.0, float("inf"), seen)  # +inf: no key was seen, P is 0 in the backward
     first = tile.head.to(gl.int64) * shape.seqlen_q + tile.sequence.first_q
     seqlen_q = tile.sequence.seqlen_q
     if CONFIG.natural_lse:
@@ -371,7 +372,7 @@ def _store_lse(consumer: gl.constexpr, output, tile, m_i, l_i, top, shape, dtype
         if tile.split < 0:
             gl.store(output.lse + first + rows, lse, mask=rows < seqlen_q)
         else:
-            gl.store(output.partial_lse + _row_of_split(tile, shape, CONFIG) + own, lse)
+            gl.store(output.partial_lse + _row_of_split(tile, shape, CONFIG) + own, seen)
     else:
         gl.store(output.lse + first + rows, lse, mask=rows < seqlen_q)
     return 1.0 / gl.where(l_i == 0.0, 1.0, _sum_of_rounded(l_i, largest, m_i, dtype))
@@ -436,21 +437,16 @@ def _store_output(consumer: gl.constexpr, output, tile, slot, x, shape, CONFIG: 
             tma_store(output.out, [batch, head, row, 0], slot)
 
 
-@triton.jit
-def _or_least(lse):
-    """Return a split's logsumexps of rows, -inf where a row sees none of its keys."""
-    return tl.where(lse == float("inf"), float("-inf"), lse)
-
-
 @triton.jit(do_not_specialize=["num_heads", "group", "seqlen_q", "out_b", "out_h", "out_m"])
 def combine_kernel(partial_out, partial_lse, out, lse, natural_lse, combines, num_heads, group, seqlen_q, out_b, out_h,
                    out_m, TILE: tl.constexpr, HEAD_DIM: tl.constexpr, ROWS: tl.constexpr, NATURAL: tl.constexpr,
                    PDL: tl.constexpr = False):  # fmt: skip
     """Combine ROWS rows of a tile whose keys were split: outputs, weighted by their logsumexps.
 
-    `partial_out` holds TILE normalised rows of HEAD_DIM numbers for each split. `combines` has four numbers for each
-    tile: query tile, head, first split, number of splits. Its rows go on to the next of `group` heads. Strides of `out`
-    are in eights of numbers. PDL: the kernel before this one may not have ended.
+    `partial_out` holds TILE normalised rows of HEAD_DIM numbers for each split, `partial_lse` -inf where a row sees none
+    of its keys; all see some of the first. `combines` has four numbers for each tile, whose rows go on to the next of
+    `group` heads: query tile, head, first split, number of splits. Strides of `out` are in eights of numbers. PDL: the
+    kernel before this one may not have ended.
     """
     entry = combines + _FIELDS * tl.program_id(0)
     m, head = tl.load(entry), tl.load(entry + 1).to(tl.int64)
@@ -458,9 +454,9 @@ def combine_kernel(partial_out, partial_lse, out, lse, natural_lse, combines, nu
     within = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     columns = tl.arange(0, HEAD_DIM)
     parts = tl.cdiv(seqlen_q, _PART)
-    before = tl.minimum((m * TILE + tl.program_id(1) * ROWS) // _PART // parts, group - 1)
-    rows = m * TILE + within - before * parts * _PART
-    head += before
+    heads_before = tl.minimum((m * TILE + tl.program_id(1) * ROWS) // _PART // parts, group - 1)
+    rows = m * TILE + within - heads_before * parts * _PART
+    head += heads_before
     batch = head // num_heads
     h = head - batch * num_heads
     top = tl.full([ROWS], float("-inf"), tl.float32)
@@ -469,24 +465,23 @@ def combine_kernel(partial_out, partial_lse, out, lse, natural_lse, combines, nu
     if PDL:
         gdc_wait()
     for i in tl.range(0, n, _AT_ONCE, num_stages=1):
-        seen, parts_of = (), ()
-        for j in tl.static_range(_AT_ONCE):
-            own = (first + i + j) * TILE + within
+        lses, outs = (), ()
+        for split in tl.static_range(_AT_ONCE):
+            own = (first + i + split) * TILE + within
             there = own < (first + n) * TILE
-            seen += (tl.load(partial_lse + own, there, float("inf")),)
+            lses += (tl.load(partial_lse + own, there, float("-inf")),)
             own = own.to(tl.int64)[:, None] * HEAD_DIM + columns[None, :]
-            parts_of += (tl.load(partial_out + own, there[:, None], 0.0),)
-        for _ in tl.range(tl.minimum(n - i, 1), num_stages=1):
-            last = top
-            for j in tl.static_range(_AT_ONCE):
-                top = tl.maximum(top, _or_least(seen[j]))
-            alpha = tl.exp2(last - top)
-            weight *= alpha
-            total *= alpha[:, None]
-            for j in tl.static_range(_AT_ONCE):
-                own_weight = tl.exp2(_or_least(seen[j]) - top)
+            outs += (tl.load(partial_out + own, there[:, None], 0.0),)
+        for _ in tl.range(tl.minimum(n - i, 1), num_stages=1):  # a loop, which ptxas moves no load into
+            before = top
+            for split in tl.static_range(_AT_ONCE):
+                top = tl.maximum(top, lses[split])
+            weight *= tl.exp2(before - top)
+            total *= tl.exp2(before - top)[:, None]
+            for split in tl.static_range(_AT_ONCE):
+                own_weight = tl.exp2(lses[split] - top)
                 weight += own_weight
-                total += own_weight[:, None] * parts_of[j].to(tl.float32)
+                total += own_weight[:, None] * outs[split].to(tl.float32)
     inside = rows < seqlen_q
     found = top + tl.log2(weight)
     tl.store(lse + head * seqlen_q + rows, found, inside)
