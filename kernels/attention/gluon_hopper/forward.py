@@ -443,10 +443,10 @@ def combine_kernel(partial_out, partial_lse, out, lse, natural_lse, combines, nu
                    PDL: tl.constexpr = False):  # fmt: skip
     """Combine ROWS rows of a tile whose keys were split: outputs, weighted by their logsumexps.
 
-    `partial_out` holds TILE normalised rows of HEAD_DIM numbers for each split, `partial_lse` -inf where a row sees none
-    of its keys; all see some of the first. `combines` has four numbers for each tile, whose rows go on to the next of
-    `group` heads: query tile, head, first split, number of splits. Strides of `out` are in eights of numbers. PDL: the
-    kernel before this one may not have ended.
+    `partial_out` holds TILE normalised rows of HEAD_DIM numbers for each split, `partial_lse` -inf where a row sees no
+    key of its own; all see some of the first. `combines` has four numbers for each tile, whose rows go on to the next
+    of `group` heads: query tile, head, first split, number of splits. Strides of `out` are in eights of numbers. PDL:
+    the kernel before this one may not have ended.
     """
     entry = combines + _FIELDS * tl.program_id(0)
     m, head = tl.load(entry), tl.load(entry + 1).to(tl.int64)
