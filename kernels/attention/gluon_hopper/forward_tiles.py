@@ -60,8 +60,10 @@ def program_tile(i_tile, shape, CONFIG: gl.constexpr):
         entry = shape.schedule + _FIELDS * (i_tile + 1)
         return gl.load(entry), gl.load(entry + 1), whole
     else:
-        by_length: gl.constexpr = CONFIG.causal and not CONFIG.has_window
+        by_length: gl.constexpr = CONFIG.causal and not CONFIG.has_window and not CONFIG.across_heads
         m, head = static_tile(i_tile, shape.n_m, shape.n_heads, shape.heads_in_l2, by_length)
+        if CONFIG.across_heads:
+            head *= shape.group_size
         return m, head, whole
 
 

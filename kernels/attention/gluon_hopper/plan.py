@@ -423,7 +423,8 @@ def _form(plan: GluonHopperPlan, bfloat16: bool) -> tuple[configs.ForwardTiles, 
     whole_rows = plan.head_dim == plan.size
     if plan.window_size or plan.causal and not (whole_rows and tiles.host_schedule and plan.seqlen_q <= plan.seqlen_k):
         return tiles, False
-    lengths = tuning.Lengths(plan.seqlen_q, plan.seqlen_k, plan.n_heads, plan.multiprocessors, plan.l2_bytes)
+    chip = (plan.multiprocessors, plan.l2_bytes)
+    lengths = tuning.Lengths(plan.seqlen_q, plan.seqlen_k, plan.n_heads, *chip, plan.group_size)
     if plan.causal:
         return tuning.causal_form(tiles, plan.size, lengths)
     return tuning.full_mask_form(tiles, plan.size, lengths, whole_rows=whole_rows)

@@ -114,12 +114,13 @@ def test_dealt_tiles_have_one_round_of_heads_in_use(seqlen, head_dim, n_heads, r
     assert tuning.heads_in_l2(seqlen, head_dim, 1, n_heads, seqlen // rows, 132, rounds=1) == heads_in_l2
 
 
-@pytest.mark.parametrize("shape, consumers, split", named(__file__, "causal splits of keys"))
-def test_causal_keys_are_split_where_few_tiles_see_many_keys(shape: tuple[int, ...], consumers: int, split: bool):
-    size, seqlen_q, seqlen_k, n_heads = shape
+@pytest.mark.parametrize("shape, consumers, said", named(__file__, "causal splits of keys"))
+def test_causal_keys_are_split_where_few_tiles_see_many_keys(shape: tuple[int, ...], consumers: int, said: str):
+    size, seqlen_q, seqlen_k, n_heads, *more = shape
     tiles = tuning.forward_tiles(size, size, seqlen_q, True, False, True, seqlen_k)
-    form, splits = tuning.causal_form(tiles, size, tuning.Lengths(seqlen_q, seqlen_k, n_heads, 132))
-    assert (form.consumers, splits) == (consumers, split)
+    form, splits = tuning.causal_form(tiles, size, tuning.Lengths(seqlen_q, seqlen_k, n_heads, 132, *more))
+    found = (form.consumers, form.across_heads, form.host_schedule, splits)
+    assert found == (consumers, "across" in said, said != "across", "split" in said)
 
 
 def assert_right_on_hopper(shape: tuple[int, ...], kv_shape: tuple[int, ...], dtype: torch.dtype, causal: bool) -> None:
