@@ -24,7 +24,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.language.extra.cuda import gdc_wait
 
 from ...unspecialized import UnspecializedTuples
-from .barriers import acquire_keys_slot, acquire_values_slot, mbarriers, pdl_wait, release_keys, release_values
+from .barriers import acquire_keys_slot, acquire_values_slot, pdl_wait, release_keys, release_values
 from .compat import pingpong_signal, pingpong_wait, tma_load, tma_store
 from .configs import ROWS, SCHEDULE_FIELDS
 from .forward_overflow import any_overflow, clear_overflow, flag_overflow
@@ -112,11 +112,26 @@ def forward_kernel(q_desc, k_desc, v_desc, out, lse, partial_out, partial_lse, o
     q_s = gl.allocate_shared_memory(dtype, [q_slots * pieces, 1, 1, CONFIG.rows, columns], q_desc.layout)
     k_s = gl.allocate_shared_memory(dtype, [kv_slots * pieces, 1, 1, CONFIG.block_n, columns], k_desc.layout)
     v_s = gl.allocate_shared_memory(dtype, [kv_slots, 1, 1, CONFIG.block_n, CONFIG.head_dim_v], v_desc.layout)
+    bar: gl.constexpr = mbarrier.MBarrierLayout()
     k_parts: gl.constexpr = pieces if kv_slots == 1 else kv_slots
-    buffers = ForwardBuffers(
-        q=q_s, k=k_s, v=v_s, q_full=mbarriers(q_slots), q_empty=mbarriers(q_slots), k_full=mbarriers(k_parts),
-        k_empty=mbarriers(k_parts, CONFIG.consumers), v_full=mbarriers(kv_slots),
-        v_empty=mbarriers(kv_slots, CONFIG.consumers))  # fmt: skip
+    q_full = gl.allocate_shared_memory(gl.int64, [q_slots, 1], bar)
+    q_empty = gl.allocate_shared_memory(gl.int64, [q_slots, 1], bar)
+    k_full = gl.allocate_shared_memory(gl.int64, [k_parts, 1], bar)
+    k_empty = gl.allocate_shared_memory(gl.int64, [k_parts, 1], bar)
+    v_full = gl.allocate_shared_memory(gl.int64, [kv_slots, 1], bar)
+    v_empty = gl.allocate_shared_memory(gl.int64, [kv_slots, 1], bar)
+    for i in gl.static_range(q_slots):
+        mbarrier.init(q_full.index(i), count=1)
+        mbarrier.init(q_empty.index(i), count=1)
+    for i in gl.static_range(kv_slots):
+        mbarrier.init(k_full.index(i), count=1)
+        mbarrier.init(v_full.index(i), count=1)
+        mbarrier.init(k_empty.index(i), count=CONFIG.consumers)
+        mbarrier.init(v_empty.index(i), count=CONFIG.consumers)
+    for i in gl.static_range(kv_slots, k_parts):
+        mbarrier.init(k_full.index(i), count=1)
+        mbarrier.init(k_empty.index(i), count=CONFIG.consumers)
+    buffers = ForwardBuffers(q_s, k_s, v_s, q_full, q_empty, k_full, k_empty, v_full, v_empty)
     n_tiles, n_m, heads_in_l2 = sizes.n_tiles, sizes.n_m, sizes.heads_in_l2
     if CONFIG.packed:
         pdl_wait()  # the list is written by the kernel before this one

@@ -23,7 +23,6 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from ...attention.gluon_hopper.barriers import mbarriers
 from ...attention.gluon_hopper.compat import tma_load
 from ...unspecialized import UnspecializedTuples
 
@@ -142,7 +141,7 @@ def mla_kernel(q_ptr, latents_desc, ropes_desc, kv_ptr, out_ptr, lse_ptr, parts_
     wide: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
     loaded: gl.constexpr = gl.NVMMASharedLayout(128, 16, 4)  # TMA loads tiles of four dimensions
     line: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
-    arrivals: gl.constexpr = 1 if TMA else 128  # each thread for its copies
+    bars: gl.constexpr = mbarrier.MBarrierLayout()
     buffers = Buffers(
         q=gl.allocate_shared_memory(dtype, [ROWS, LATENT], wide),
         q_rope=gl.allocate_shared_memory(dtype, [ROWS, ROPE], wide),
@@ -150,11 +149,16 @@ def mla_kernel(q_ptr, latents_desc, ropes_desc, kv_ptr, out_ptr, lse_ptr, parts_
         ropes=gl.allocate_shared_memory(dtype, [2, 1, 1, BLOCK_N, ROPE], loaded),
         p=gl.allocate_shared_memory(dtype, [ROWS, BLOCK_N], wide),
         factors=gl.allocate_shared_memory(gl.float32, [ROWS], line),
-        full=mbarriers(2 * PIECES, arrivals),
-        empty=mbarriers(2 * PIECES),
-        p_full=mbarriers(0),
-        p_empty=mbarriers(0, 2),
+        full=gl.allocate_shared_memory(gl.int64, [2 * PIECES, 1], bars),
+        empty=gl.allocate_shared_memory(gl.int64, [2 * PIECES, 1], bars),
+        p_full=gl.allocate_shared_memory(gl.int64, [1], bars),
+        p_empty=gl.allocate_shared_memory(gl.int64, [1], bars),
     )
+    for i in gl.static_range(2 * PIECES):
+        mbarrier.init(buffers.full.index(i), count=1 if TMA else 128)  # otherwise each thread arrives for its copies
+        mbarrier.init(buffers.empty.index(i), count=1)
+    mbarrier.init(buffers.p_full, count=1)
+    mbarrier.init(buffers.p_empty, count=2)
     fence_async_shared()
     _barrier()
     work = Work(unit=unit, end=end, seq=seq, begin=begin, slot=slot, row_tile=row_tile, row_tiles=row_tiles,
