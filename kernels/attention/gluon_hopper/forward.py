@@ -185,7 +185,7 @@ def load_partition(q_desc, k_desc, v_desc, page_table, buffers, shape, CONFIG: g
         batch = head // shape.num_heads
         h = head - batch * shape.num_heads
         h_kv = h // shape.group_size
-        low, left, right, high = blocks_of_tile(m, head, sequence, shape, CONFIG)
+        low, left, right, high = blocks_of_tile(m, sequence, CONFIG)
         if CONFIG.split_kv:
             _split, first, end = split_of_keys(i_tile, high, shape)
             low, left, right, high = blocks_of_split(first, end, right, high)
@@ -370,8 +370,7 @@ def _store_lse(consumer: gl.constexpr, output, tile, m_i, l_i, top, shape, dtype
     largest = gl.convert_layout(gl.max(l_i, 1), layout)
     l_i = gl.convert_layout(gl.sum(l_i, 1), layout)
     m_i = gl.convert_layout(gl.max(m_i, 1), layout)
-    seen = m_i + gl.log2(l_i)
-    lse = gl.where(l_i == 0.0, float("inf"), seen)  # +inf: no key was seen, P is 0 in the backward
+    lse = gl.where(l_i == 0.0, float("inf"), m_i + gl.log2(l_i))  # +inf: no key was seen, P is 0 in the backward
     first = tile.head.to(gl.int64) * shape.seqlen_q + tile.sequence.first_q
     seqlen_q = tile.sequence.seqlen_q
     if CONFIG.natural_lse:
@@ -387,6 +386,7 @@ def _store_lse(consumer: gl.constexpr, output, tile, m_i, l_i, top, shape, dtype
         if tile.split < 0:
             gl.store(output.lse + first + rows, lse, mask=rows < seqlen_q)
         else:
+            seen = gl.where(l_i == 0.0, -float("inf"), lse)
             gl.store(output.partial_lse + _row_of_split(tile, shape, CONFIG) + own, seen)
     else:
         gl.store(output.lse + first + rows, lse, mask=rows < seqlen_q)

@@ -195,50 +195,40 @@ def part_of_tile(m, place, head, sequence, shape, CONFIG: gl.constexpr):
 
 
 @gluon.jit
-def blocks_of_tile(m, head, sequence, shape, CONFIG: gl.constexpr):
-    """Return the key blocks that any row of a tile sees, as `key_blocks`."""
+def blocks_of_tile(m, sequence, CONFIG: gl.constexpr):
+    """Return the key blocks that any row of a tile sees, as `key_blocks`; with `across_heads`, any row of a head."""
     if CONFIG.across_heads:
-        low, left, right, high = _blocks_of_part(m, 0, head, sequence, shape, CONFIG)
-        for place in gl.static_range(1, CONFIG.consumers):
-            _low, _left, own_right, own_high = _blocks_of_part(m, place, head, sequence, shape, CONFIG)
-            right = gl.minimum(right, own_right)
-            high = gl.maximum(high, own_high)
-        return low, left, right, high
-    else:  # noqa: RET505 - the compiler drops one of two branches, not what follows a return
-        return key_blocks(
-            m, sequence.seqlen_q, sequence.seqlen_k, shape.window, CONFIG.rows * CONFIG.consumers, CONFIG.block_n,
-            CONFIG.causal, CONFIG.has_window)  # fmt: skip
-
-
-@gluon.jit
-def _blocks_of_part(m, place, head, sequence, shape, CONFIG: gl.constexpr):
-    """Return the key blocks that a tile's 64 rows at `place` see, as `key_blocks`."""
-    _head, number = part_of_tile(m, place, head, sequence, shape, CONFIG)
-    return key_blocks(
-        number, sequence.seqlen_q, sequence.seqlen_k, shape.window, CONFIG.rows, CONFIG.block_n, CONFIG.causal,
-        CONFIG.has_window)  # fmt: skip
+        m = gl.to_tensor(0)
+    low, left, right, high = key_blocks(
+        m, sequence.seqlen_q, sequence.seqlen_k, sequence.window, CONFIG.rows * CONFIG.consumers, CONFIG.block_n,
+        CONFIG.causal, CONFIG.has_window)  # fmt: skip
+    if CONFIG.across_heads:
+        high = gl.cdiv(sequence.seqlen_k, CONFIG.block_n)
+    return low, left, right, high
 
 
 @gluon.jit
 def consumer_work(consumer: gl.constexpr, i_tile, shape, CONFIG: gl.constexpr):
     """Return where this consumer's part of a tile is, the key blocks it computes, and how many it skips before them."""
     m, head, sequence = program_tile(i_tile, shape, CONFIG)
-    low, left, right, high = blocks_of_tile(m, head, sequence, shape, CONFIG)
+    low, left, right, high = blocks_of_tile(m, sequence, CONFIG)
     split = gl.to_tensor(-1)
     if CONFIG.split_kv:
         split, first, end = split_of_keys(i_tile, high, shape)
         low, left, right, high = blocks_of_split(first, end, right, high)
     skipped = gl.to_tensor(0)
     place = consumer_slice(consumer, i_tile, CONFIG)
+    own_head, number = part_of_tile(m, place, head, sequence, shape, CONFIG)
     if has_own_blocks(CONFIG):  # noqa: SIM102 - decided at compile time
         if not CONFIG.has_window or whole_windows(m, sequence, CONFIG):
             last = high
-            low, left, right, high = _blocks_of_part(m, place, head, sequence, shape, CONFIG)
+            low, left, right, high = key_blocks(
+                number, sequence.seqlen_q, sequence.seqlen_k, shape.window, CONFIG.rows, CONFIG.block_n,
+                CONFIG.causal, CONFIG.has_window)  # fmt: skip
             if CONFIG.split_kv:
                 low, left, right, high = blocks_of_split(first, end, right, high)
             skipped = last - high
-    head, number = part_of_tile(m, place, head, sequence, shape, CONFIG)
-    tile = ConsumerTile(head=head, row=number * CONFIG.rows, split=split, sequence=sequence)
+    tile = ConsumerTile(head=own_head, row=number * CONFIG.rows, split=split, sequence=sequence)
     return tile, low, left, right, high, skipped
 
 
@@ -247,11 +237,8 @@ def blocks_behind(tile, low, CONFIG: gl.constexpr):
     """Return how many blocks of a consumer's tile come after its own, of which the last is `low`."""
     behind = gl.to_tensor(0)
     if CONFIG.has_window and has_own_blocks(CONFIG):
-        rows: gl.constexpr = CONFIG.rows * CONFIG.consumers
-        sequence = tile.sequence
-        first, _left, _right, _high = key_blocks(
-            tile.row // rows, sequence.seqlen_q, sequence.seqlen_k, sequence.window, rows, CONFIG.block_n,
-            CONFIG.causal, CONFIG.has_window)  # fmt: skip
+        m = tile.row // (CONFIG.rows * CONFIG.consumers)
+        first, _left, _right, _high = blocks_of_tile(m, tile.sequence, CONFIG)
         behind = low - first
     return behind
 
