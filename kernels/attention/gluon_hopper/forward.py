@@ -178,7 +178,6 @@ def forward_kernel(q_desc, k_desc, v_desc, out, lse, partial_out, partial_lse, o
 @gluon.jit
 def load_partition(q_desc, k_desc, v_desc, page_table, buffers, shape, CONFIG: gl.constexpr):
     """Load what the consumers of this program need by TMA, as slots become free."""
-    consumers: gl.constexpr = CONFIG.consumers
     count = 0
     for i_tile in range(num_program_tiles(shape, CONFIG)):
         m, head, sequence = program_tile(i_tile, shape, CONFIG)
@@ -191,7 +190,7 @@ def load_partition(q_desc, k_desc, v_desc, page_table, buffers, shape, CONFIG: g
             low, left, right, high = blocks_of_split(first, end, right, high)
         q_slot = i_tile % CONFIG.q_slots
         q_phase = (i_tile // CONFIG.q_slots) & 1
-        for c in gl.static_range(consumers):
+        for c in gl.static_range(CONFIG.consumers):
             q_bar = buffers.q_full.index(c * CONFIG.q_slots + q_slot)
             mbarrier.wait(buffers.q_empty.index(c * CONFIG.q_slots + q_slot), q_phase ^ 1)
             own_head, number = part_of_tile(m, consumer_slice(c, i_tile, CONFIG), head, sequence, shape, CONFIG)
@@ -272,8 +271,7 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
         if CONFIG.alibi:
             s = less_distance(s, slope, diagonal - (high - 1) * CONFIG.block_n, False, CONFIG.causal)
         if CONFIG.masked:
-            s = hide_keys(s, -float("inf"), (high - 1) * CONFIG.block_n, diagonal, sequence.seqlen_k, sequence.window,
-                          CONFIG.causal, CONFIG.has_window)  # fmt: skip
+            s = hide_keys(s, -float("inf"), (high - 1) * CONFIG.block_n, diagonal, sequence, CONFIG)
         p, m_i, l_i = first_softmax(s, scale, p_layout, dtype, CONFIG.masked)
         top = gl.full_like(m_i, 1.0) if CONFIG.max_logits else gl.to_tensor(0)
         first = count
@@ -459,9 +457,9 @@ def combine_kernel(partial_out, partial_lse, out, lse, natural_lse, combines, nu
     """Combine ROWS rows of a tile whose keys were split: outputs, weighted by their logsumexps.
 
     `partial_out` holds TILE normalised rows of HEAD_DIM numbers for each split, `partial_lse` -inf where a row sees no
-    key of its own; all see some of the first. `combines` has four numbers for each tile, whose rows go on to the next
-    of `group` heads: query tile, head, first split, number of splits. Strides of `out` are in eights of numbers. PDL:
-    the kernel before this one may not have ended.
+    key of it; all see some of the first. `combines` has four numbers for each tile, whose rows go on to the next of
+    `group` heads: query tile, head, first split, number of splits. Strides of `out` are in eights of numbers. PDL: the
+    kernel before this one may not have ended.
     """
     entry = combines + _FIELDS * tl.program_id(0)
     m, head = tl.load(entry), tl.load(entry + 1).to(tl.int64)

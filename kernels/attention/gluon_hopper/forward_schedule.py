@@ -35,7 +35,7 @@ class Tiling:
     heads_in_l2: int  # heads processed at a time
     heads_together: int = 0  # all but the last heads_in_l2 are groups of so many; 0: groups are of heads_in_l2
     first_head: int = 0
-    group: int = 1  # query heads that each of `num_heads` stands for, as tiles go on from one to the next
+    group: int = 1  # query heads that each of `num_heads` is, as tiles go on from one to the next
     ends: tuple[int, int | None] = (0, None)  # of the tiles in their order that are computed
 
     def __len__(self) -> int:

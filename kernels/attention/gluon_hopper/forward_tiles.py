@@ -60,10 +60,8 @@ def program_tile(i_tile, shape, CONFIG: gl.constexpr):
         entry = shape.schedule + _FIELDS * (i_tile + 1)
         return gl.load(entry), gl.load(entry + 1), whole
     else:
-        by_length: gl.constexpr = CONFIG.causal and not CONFIG.has_window and not CONFIG.across_heads
+        by_length: gl.constexpr = CONFIG.causal and not CONFIG.has_window
         m, head = static_tile(i_tile, shape.n_m, shape.n_heads, shape.heads_in_l2, by_length)
-        if CONFIG.across_heads:
-            head *= shape.group_size
         return m, head, whole
 
 
@@ -199,9 +197,7 @@ def blocks_of_tile(m, sequence, CONFIG: gl.constexpr):
     """Return the key blocks that any row of a tile sees, as `key_blocks`; with `across_heads`, any row of a head."""
     if CONFIG.across_heads:
         m = gl.to_tensor(0)
-    low, left, right, high = key_blocks(
-        m, sequence.seqlen_q, sequence.seqlen_k, sequence.window, CONFIG.rows * CONFIG.consumers, CONFIG.block_n,
-        CONFIG.causal, CONFIG.has_window)  # fmt: skip
+    low, left, right, high = key_blocks(m, sequence, CONFIG.rows * CONFIG.consumers, CONFIG)
     if CONFIG.across_heads:
         high = gl.cdiv(sequence.seqlen_k, CONFIG.block_n)
     return low, left, right, high
@@ -222,9 +218,7 @@ def consumer_work(consumer: gl.constexpr, i_tile, shape, CONFIG: gl.constexpr):
     if has_own_blocks(CONFIG):  # noqa: SIM102 - decided at compile time
         if not CONFIG.has_window or whole_windows(m, sequence, CONFIG):
             last = high
-            low, left, right, high = key_blocks(
-                number, sequence.seqlen_q, sequence.seqlen_k, shape.window, CONFIG.rows, CONFIG.block_n,
-                CONFIG.causal, CONFIG.has_window)  # fmt: skip
+            low, left, right, high = key_blocks(number, sequence, CONFIG.rows, CONFIG)
             if CONFIG.split_kv:
                 low, left, right, high = blocks_of_split(first, end, right, high)
             skipped = last - high

@@ -285,16 +285,14 @@ def causal_form(tiles: ForwardTiles, size: int, lengths: Lengths) -> tuple[Forwa
 def _split_form(tiles: ForwardTiles, time: float, size: int, lengths: Lengths) -> tuple[float, ForwardTiles, bool]:
     """Return the expected time of tiles that take `time` a block, what becomes of them, and whether keys are split.
 
-    Their rows go on from head to head where tiles are fewer then; unless keys are split, programs find them themselves.
+    Their rows go on from head to head where tiles are fewer then.
     """
-    own, across = lengths.tiles(tiles.consumers), lengths.tiles_across_heads(tiles.consumers)
+    n_tiles = lengths.tiles_across_heads(tiles.consumers)
     tile = -(-lengths.seqlen_k // tiles.block_n) + number("tile_blocks")
-    whole = -(-min(own, across) // lengths.programs) * tile
-    split = min(own, across) / lengths.programs * tile + number(f"combine_keys_{size}") / tiles.block_n
-    splits = split < number("split_causal_gain") * whole
-    if across < own:
-        tiles = replace(tiles, across_heads=True, host_schedule=splits)
-    return time * min(split, whole), tiles, splits
+    whole = -(-n_tiles // lengths.programs) * tile
+    split = n_tiles / lengths.programs * tile + number(f"combine_keys_{size}") / tiles.block_n
+    tiles = replace(tiles, across_heads=n_tiles < lengths.tiles(tiles.consumers))
+    return time * min(split, whole), tiles, split < number("split_causal_gain") * whole
 
 
 def heads_in_l2(

@@ -42,14 +42,13 @@ def _dq_of_keys(
     dq, queries, keys, positions, lo, hi, scale, CONFIG: tl.constexpr, MASKED: tl.constexpr
 ):  # fmt: skip
     """Add the contribution of the keys lo .. hi to dq."""
-    BLOCK_M: tl.constexpr = CONFIG.block_m
     BLOCK_N: tl.constexpr = CONFIG.block_n
     for start in tl.range(lo, hi, BLOCK_N):
         start = tl.multiple_of(start, BLOCK_N)
         k = load_factor(keys.k, start, keys.k_stride, keys.seqlen, BLOCK_N, MASKED, CONFIG)
         scores = products(
             queries.q, k, queries.q_base, queries.first, queries.q_stride, queries.seqlen, keys.k_transposed, start,
-            keys.seqlen, BLOCK_M, BLOCK_N, CONFIG,
+            keys.seqlen, CONFIG.block_m, BLOCK_N, CONFIG,
         )  # fmt: skip
         columns = start + tl.arange(0, BLOCK_N)
         seen = visible(
@@ -61,7 +60,7 @@ def _dq_of_keys(
             v = load_factor(keys.v, start, keys.v_stride, keys.seqlen, BLOCK_N, MASKED, CONFIG)
         dp = products(
             queries.dout, v, queries.dout_base, queries.first, queries.dout_stride, queries.seqlen, keys.v_transposed,
-            start, keys.seqlen, BLOCK_M, BLOCK_N, CONFIG,
+            start, keys.seqlen, CONFIG.block_m, BLOCK_N, CONFIG,
         )  # fmt: skip
         ds = p * (dp - queries.delta[:, None])
         if CONFIG.copied:
@@ -259,9 +258,8 @@ def dkdv_kernel(
     softmax_scale, CONFIG: tl.constexpr,
 ):  # fmt: skip
     """Compute dk and dv of block_n keys of one key head, summed over its query heads; heads are key heads."""
-    BLOCK_N: tl.constexpr = CONFIG.block_n
     wait_for_previous_kernel(CONFIG.pdl)
-    tiles = tl.cdiv(seqlen_k, BLOCK_N)
+    tiles = tl.cdiv(seqlen_k, CONFIG.block_n)
     tile, head = assign(tl.program_id(0), tiles, total_heads, heads_at_once)
     num_kv_heads = num_heads // group
     batch = tl.cast(head // num_kv_heads, tl.int64)
@@ -281,10 +279,10 @@ def dkdv_kernel(
     dk_base = tensors.dk + batch * strides.dk.batch + head_k * strides.dk.head
     dv_base = tensors.dv + batch * strides.dv.batch + head_k * strides.dv.head
     keys = OwnedKeys(k=None, v=None, k_base=k_base, v_base=v_base, k_stride=strides.k.row, v_stride=strides.v.row,
-                     first=tile * BLOCK_N, seqlen=seqlen_k, left=left, right=right)  # fmt: skip
+                     first=tile * CONFIG.block_n, seqlen=seqlen_k, left=left, right=right)  # fmt: skip
     dkdv_tile(
         dk_base, dv_base, strides.dk.row, strides.dv.row, keys, queries, OwnSplit(0, 1, 0), scale, softmax_scale,
-        CONFIG.block_m, BLOCK_N, CONFIG,
+        CONFIG.block_m, CONFIG.block_n, CONFIG,
     )  # fmt: skip
 
 

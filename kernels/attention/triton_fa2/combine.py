@@ -92,17 +92,16 @@ def combine_gradients(
     CONFIG: tl.constexpr,
 ):  # fmt: skip
     """Store dq, dk or dv (by program) of block_m rows from the slots of dq_dkdv_kernel, whose tiles block_m divides."""
-    BLOCK_M: tl.constexpr = CONFIG.block_m
     wait_for_previous_kernel(CONFIG.pdl)
     which = tl.program_id(0) % 3
-    tiles = tl.cdiv(tl.maximum(seqlen_q, seqlen_k), BLOCK_M)
+    tiles = tl.cdiv(tl.maximum(seqlen_q, seqlen_k), CONFIG.block_m)
     head = tl.cast(tl.program_id(0) // 3 // tiles, tl.int64)
-    start = (tl.program_id(0) // 3 % tiles) * BLOCK_M
+    start = (tl.program_id(0) // 3 % tiles) * CONFIG.block_m
     batch = head // num_heads
     head_in_batch = head % num_heads
     if which == 0:
         shift = seqlen_k - seqlen_q
-        last = tl.minimum(start + BLOCK_M, seqlen_q) - 1 + shift
+        last = tl.minimum(start + CONFIG.block_m, seqlen_q) - 1 + shift
         lo, full_lo, full_hi, hi = key_ranges(
             start + shift, last, seqlen_k, left, right, 16, CONFIG.has_left, CONFIG.has_right
         )
@@ -113,7 +112,7 @@ def combine_gradients(
         )  # fmt: skip
     else:
         lo, full_lo, full_hi, hi = query_ranges(
-            start, seqlen_q, seqlen_k, left, right, 16, BLOCK_M, CONFIG.has_left, CONFIG.has_right
+            start, seqlen_q, seqlen_k, left, right, 16, CONFIG.block_m, CONFIG.has_left, CONFIG.has_right
         )
         if which == 1:
             dk_base = tensors.dk + batch * strides.dk.batch + head_in_batch * strides.dk.head

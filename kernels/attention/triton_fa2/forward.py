@@ -184,7 +184,6 @@ def forward_kernel(
     program walks over one split of the keys, and out and lse are the slot of that split (split.py).
     """
     BLOCK_M: tl.constexpr = CONFIG.block_m
-    BLOCK_N: tl.constexpr = CONFIG.block_n
     out_ptr = tensors.out
     lse_ptr = tensors.lse
     wait_for_previous_kernel(CONFIG.pdl)
@@ -205,7 +204,7 @@ def forward_kernel(
     positions = rows + shift
     last_position = tl.minimum(start_m + BLOCK_M, seqlen_q) - 1 + shift
     lo, full_lo, full_hi, hi = key_ranges(
-        start_m + shift, last_position, seqlen_k, left, right, BLOCK_N, CONFIG.has_left, CONFIG.has_right
+        start_m + shift, last_position, seqlen_k, left, right, CONFIG.block_n, CONFIG.has_left, CONFIG.has_right
     )
     if CONFIG.split:
         own_split = (tl.maximum(hi - 1, 0) // split_len + splits - after) % splits
