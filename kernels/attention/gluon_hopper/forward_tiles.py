@@ -178,10 +178,9 @@ def consumer_slice(consumer, i_tile, CONFIG: gl.constexpr):
 
 @gluon.jit
 def part_of_tile(m, place, head, sequence, shape, CONFIG: gl.constexpr):
-    """Return the head of a tile's 64 rows at `place`, and the number of these in their head.
+    """Return the head of a tile's 64 rows at `place`, and their number in it: behind the last head, beyond its end.
 
-    With `across_heads` a tile's rows go on to the next query head that has the keys of `head`, the first one. Behind
-    the last head's, rows are beyond its end.
+    With `across_heads` a tile's rows go on to the next query head that has the keys of `head`, the first one.
     """
     number = m * CONFIG.consumers + place
     if CONFIG.across_heads:

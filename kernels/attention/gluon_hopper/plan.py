@@ -434,10 +434,8 @@ def _schedule(
     plan: GluonHopperPlan, tiles: configs.ForwardTiles, tile_rows: int, split_kv: bool
 ) -> tuple[int, Tiling, TileSchedule]:
     """Return how many programs there are, the tiles, and their schedule; of one number if programs work it out."""
-    group, rows = 1, plan.seqlen_q
-    if tiles.across_heads:
-        group = plan.group_size
-        rows = group * -(-rows // configs.ROWS) * configs.ROWS
+    group = plan.group_size if tiles.across_heads else 1
+    rows = group * -(-plan.seqlen_q // configs.ROWS) * configs.ROWS if group > 1 else plan.seqlen_q
     n_m = -(-rows // tile_rows)
     n_tiles = n_m * plan.n_heads // group
     programs = plan.multiprocessors if split_kv else min(n_tiles, plan.multiprocessors)

@@ -38,9 +38,7 @@ OwnSplit = namedtuple("OwnSplit", "number count length")
 
 
 @triton.jit
-def _dq_of_keys(
-    dq, queries, keys, positions, lo, hi, scale, CONFIG: tl.constexpr, MASKED: tl.constexpr
-):  # fmt: skip
+def _dq_of_keys(dq, queries, keys, positions, lo, hi, scale, CONFIG: tl.constexpr, MASKED: tl.constexpr):
     """Add the contribution of the keys lo .. hi to dq."""
     BLOCK_N: tl.constexpr = CONFIG.block_n
     for start in tl.range(lo, hi, BLOCK_N):

@@ -45,17 +45,16 @@ def combine_outputs(
     tensors, strides, num_heads, total_heads, seqlen_q, seqlen_k, left, right, splits, split_len, CONFIG: tl.constexpr
 ):  # fmt: skip
     """Store output and logsumexp of block_m query rows from those of the splits. block_m divides the forward's."""
-    BLOCK_M: tl.constexpr = CONFIG.block_m
     wait_for_previous_kernel(CONFIG.pdl)
-    tiles = tl.cdiv(seqlen_q, BLOCK_M)
+    tiles = tl.cdiv(seqlen_q, CONFIG.block_m)
     head = tl.cast(tl.program_id(0) // tiles, tl.int64)
-    start = (tl.program_id(0) % tiles) * BLOCK_M
+    start = (tl.program_id(0) % tiles) * CONFIG.block_m
     shift = seqlen_k - seqlen_q
-    last = tl.minimum(start + BLOCK_M, seqlen_q) - 1 + shift
+    last = tl.minimum(start + CONFIG.block_m, seqlen_q) - 1 + shift
     lo, full_lo, full_hi, hi = key_ranges(
         start + shift, last, seqlen_k, left, right, 16, CONFIG.has_left, CONFIG.has_right
     )
-    rows = start + tl.arange(0, BLOCK_M)
+    rows = start + tl.arange(0, CONFIG.block_m)
     slots_lse = tensors.slots_lse + head * seqlen_q
     slots_base = tensors.slots + head * seqlen_q * CONFIG.head_dim
     slot_rows = tl.cast(total_heads, tl.int64) * seqlen_q
@@ -72,8 +71,8 @@ def combine_outputs(
         top = tl.maximum(top, lses[slot])
     some = top != float("-inf")
     base = tl.where(some, top, 0.0)
-    total = tl.zeros([BLOCK_M], dtype=tl.float32)
-    out = tl.zeros([BLOCK_M, CONFIG.block_d], dtype=tl.float32)
+    total = tl.zeros([CONFIG.block_m], dtype=tl.float32)
+    out = tl.zeros([CONFIG.block_m, CONFIG.block_d], dtype=tl.float32)
     for slot in tl.static_range(CONFIG.slots):  # a fixed order: the same bits in every layout, with lse and without
         weight = tl.exp2((lses[slot] - base).to(tl.float32))
         total += weight

@@ -117,9 +117,7 @@ HeadOutput = namedtuple("HeadOutput", "out lse strides batch head_q head")
 
 
 @triton.jit
-def fold_keys(
-    acc, row_sum, row_max, queries, keys, lo, hi, scale, CONFIG: tl.constexpr, MASKED: tl.constexpr
-):  # fmt: skip
+def fold_keys(acc, row_sum, row_max, queries, keys, lo, hi, scale, CONFIG: tl.constexpr, MASKED: tl.constexpr):
     """Fold the keys lo .. hi into the running sum, maximum and output of each query row."""
     BLOCK_N: tl.constexpr = CONFIG.block_n
     for start in tl.range(lo, hi, BLOCK_N):
