@@ -193,7 +193,8 @@ def load_partition(q_desc, k_desc, v_desc, page_table, buffers, shape, CONFIG: g
         for c in gl.static_range(CONFIG.consumers):
             q_bar = buffers.q_full.index(c * CONFIG.q_slots + q_slot)
             mbarrier.wait(buffers.q_empty.index(c * CONFIG.q_slots + q_slot), q_phase ^ 1)
-            own_head, number = part_of_tile(m, consumer_slice(c, i_tile, CONFIG), head, sequence, shape, CONFIG)
+            number = m * CONFIG.consumers + consumer_slice(c, i_tile, CONFIG)
+            own_head, number = part_of_tile(number, head, sequence, shape, CONFIG)
             own_h, row = own_head - batch * shape.num_heads, sequence.first_q + number * CONFIG.rows
             load_pieces(q_desc, batch, own_h, row, q_bar, buffers.q, c * CONFIG.q_slots + q_slot, CONFIG.pieces)
         for i in range(low, high):

@@ -177,12 +177,11 @@ def consumer_slice(consumer, i_tile, CONFIG: gl.constexpr):
 
 
 @gluon.jit
-def part_of_tile(m, place, head, sequence, shape, CONFIG: gl.constexpr):
-    """Return the head of a tile's 64 rows at `place`, and their number in it: behind the last head, beyond its end.
+def part_of_tile(number, head, sequence, shape, CONFIG: gl.constexpr):
+    """Return the head of the 64 rows of that number, and their number in it: behind the last head, beyond its end.
 
     With `across_heads` a tile's rows go on to the next query head that has the keys of `head`, the first one.
     """
-    number = m * CONFIG.consumers + place
     if CONFIG.across_heads:
         parts = gl.cdiv(sequence.seqlen_q, CONFIG.rows)
         before = gl.minimum(number // parts, shape.group_size - 1)
@@ -213,15 +212,16 @@ def consumer_work(consumer: gl.constexpr, i_tile, shape, CONFIG: gl.constexpr):
         low, left, right, high = blocks_of_split(first, end, right, high)
     skipped = gl.to_tensor(0)
     place = consumer_slice(consumer, i_tile, CONFIG)
-    own_head, number = part_of_tile(m, place, head, sequence, shape, CONFIG)
     if has_own_blocks(CONFIG):  # noqa: SIM102 - decided at compile time
         if not CONFIG.has_window or whole_windows(m, sequence, CONFIG):
             last = high
+            _head, number = part_of_tile(m * CONFIG.consumers + place, head, sequence, shape, CONFIG)
             low, left, right, high = key_blocks(number, sequence, CONFIG.rows, CONFIG)
             if CONFIG.split_kv:
                 low, left, right, high = blocks_of_split(first, end, right, high)
             skipped = last - high
-    tile = ConsumerTile(head=own_head, row=number * CONFIG.rows, split=split, sequence=sequence)
+    head, number = part_of_tile(m * CONFIG.consumers + place, head, sequence, shape, CONFIG)
+    tile = ConsumerTile(head=head, row=number * CONFIG.rows, split=split, sequence=sequence)
     return tile, low, left, right, high, skipped
 
 
