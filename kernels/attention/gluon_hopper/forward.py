@@ -483,9 +483,9 @@ def combine_kernel(partial_out, partial_lse, out, lse, natural_lse, combines, nu
         for split in tl.static_range(_AT_ONCE):
             own = (first + i + split) * TILE + within
             there = own < (first + n) * TILE
-            lses += (tl.load(partial_lse + own, there, float("-inf")),)
+            lses += (tl.load(partial_lse + own, there, float("-inf")),)  # type: ignore[assignment]  # a longer tuple
             own = own.to(tl.int64)[:, None] * HEAD_DIM + columns[None, :]
-            outs += (tl.load(partial_out + own, there[:, None], 0.0),)
+            outs += (tl.load(partial_out + own, there[:, None], 0.0),)  # type: ignore[assignment]
         for _ in tl.range(tl.minimum(n - i, 1), num_stages=1):  # a loop, which ptxas moves no load into
             before = top
             for split in tl.static_range(_AT_ONCE):
