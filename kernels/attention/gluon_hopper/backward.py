@@ -263,8 +263,7 @@ def _step(consumer: gl.constexpr, count, m, head, before, dk, dv, dq_to, buffers
     if MASKED:
         first = m * CONFIG.block_m + shape.seqlen_k - shape.seqlen_q
         # opaque: else the choice is made of 16-bit halves, one instruction a half
-        p = opaque(hide_queries(p, 0.0, first, n0 + consumer * HALF, shape.seqlen_k, shape.window, CONFIG.causal,
-                                CONFIG.has_window))  # fmt: skip
+        p = opaque(hide_queries(p, 0.0, first, n0 + consumer * HALF, shape, CONFIG))
     p16 = keep_p_before_wait(p.to(dtype))
     p_operand = gl.convert_layout(p16, operand, assert_trivial=True)
     dv_token = warpgroup_mma(p_operand, do, dv, is_async=True)

@@ -314,8 +314,7 @@ def _products(consumer: gl.constexpr, count, m, s_t, lse, dk, dv, buffers, ds_s,
     x = s_t * scale - lse[None, :]  # rows beyond the end hold lse = +inf
     if MASKED:
         first = m * CONFIG.block_m + shape.seqlen_k - shape.seqlen_q
-        x = hide_queries(x, float("-inf"), first, n0 + consumer * HALF, shape.seqlen_k, shape.window, CONFIG.causal,
-                         CONFIG.has_window)  # fmt: skip
+        x = hide_queries(x, float("-inf"), first, n0 + consumer * HALF, shape, CONFIG)
     p16 = packed_powers(x, buffers.q.dtype)
     dp_token = _scores(consumer, count, buffers.v, bars.do_full, buffers.do, CONFIG)
     p_operand = gl.convert_layout(p16, operand, assert_trivial=True)

@@ -46,9 +46,7 @@ def program_key_tile(split_table, shape, order, CONFIG: gl.constexpr, BY_LENGTH:
             batch = head // heads
             h_kv = head - batch * heads
     n0 = tile * CONFIG.block_n
-    low, left, right, high = query_blocks(
-        n0, shape.n_m, shape.seqlen_q, shape.seqlen_k, shape.window, CONFIG.block_m, CONFIG.block_n, CONFIG.causal,
-        CONFIG.has_window)  # fmt: skip
+    low, left, right, high = query_blocks(n0, shape.n_m, shape, CONFIG)
     if CONFIG.split_q:
         low = gl.load(entry + 1)
         high = gl.load(entry + 2)
@@ -103,17 +101,14 @@ def packed_key_tile(tiles, place, h_kv, total, CONFIG: gl.constexpr):
 
     `total` is the BackwardShape of all sequences together.
     """
-    window = total.window
     entry = tiles + _PACKED_FIELDS * (place + 1)
     n0 = gl.load(entry) * CONFIG.block_n
     seqlen_q, seqlen_k = gl.load(entry + 3), gl.load(entry + 4)
     shape = PackedBackwardShape(
         num_heads=total.num_heads, group_size=total.group_size, seqlen_q=seqlen_q, seqlen_k=seqlen_k,
-        padded_q=total.padded_q, n_m=total.n_m, window=window, first_q=gl.load(entry + 1),
+        padded_q=total.padded_q, n_m=total.n_m, window=total.window, first_q=gl.load(entry + 1),
         first_k=gl.load(entry + 2), first_m=gl.load(entry + 5))  # fmt: skip
-    low, left, right, high = query_blocks(
-        n0, gl.cdiv(seqlen_q, CONFIG.block_m), seqlen_q, seqlen_k, window, CONFIG.block_m, CONFIG.block_n,
-        CONFIG.causal, CONFIG.has_window)  # fmt: skip
+    low, left, right, high = query_blocks(n0, gl.cdiv(seqlen_q, CONFIG.block_m), shape, CONFIG)
     right = gl.maximum(gl.minimum(right, seqlen_q // CONFIG.block_m), left)  # the last block has rows of the next one
     batch = gl.program_id(2)
     return KeyTile(batch=batch, h_kv=h_kv, n0=n0, low=low, left=left, right=right, high=high), shape

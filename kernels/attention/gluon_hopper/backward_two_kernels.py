@@ -80,9 +80,7 @@ def dq_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, out, lse_rows, lse_padde
     m, h, batch = program_tile_of_grid(sizes.num_heads, CONFIG.causal and not CONFIG.has_window)
     if CONFIG.causal:
         m = gl.cdiv(sizes.seqlen_q, 2 * CONFIG.block_m) - 1 - m  # the longest first
-    low, left, right, high = key_blocks(
-        m, sizes.seqlen_q, sizes.seqlen_k, sizes.window, 2 * CONFIG.block_m, CONFIG.block_n, CONFIG.causal,
-        CONFIG.has_window)  # fmt: skip
+    low, left, right, high = key_blocks(m, sizes, 2 * CONFIG.block_m, CONFIG)
     if not CONFIG.masked:
         right = high
     h_kv = h // sizes.group_size
@@ -104,11 +102,10 @@ def _dq_load_partition(q_desc, k_desc, v_desc, do_desc, counter, buffers, tile, 
     """Load the queries and dout of the program once, and each block of keys and values; then count the program."""
     pdl_launch_dependents()
     # The operands of the first product come first.
-    pieces: gl.constexpr = CONFIG.pieces
     first = tile.low * CONFIG.block_n
-    _load_rows(0, q_desc, tile, buffers.q_full, buffers.q, pieces, CONFIG)
-    load_pieces(k_desc, tile.batch, tile.h_kv, first, buffers.k_full.index(0), buffers.k, 0, pieces)
-    _load_rows(1, q_desc, tile, buffers.q_full, buffers.q, pieces, CONFIG)
+    _load_rows(0, q_desc, tile, buffers.q_full, buffers.q, CONFIG.pieces, CONFIG)
+    load_pieces(k_desc, tile.batch, tile.h_kv, first, buffers.k_full.index(0), buffers.k, 0, CONFIG.pieces)
+    _load_rows(1, q_desc, tile, buffers.q_full, buffers.q, CONFIG.pieces, CONFIG)
     _load_rows(0, do_desc, tile, buffers.do_full, buffers.do, 1, CONFIG)
     load_pieces(v_desc, tile.batch, tile.h_kv, first, buffers.v_full, buffers.v, 0, 1)
     _load_rows(1, do_desc, tile, buffers.do_full, buffers.do, 1, CONFIG)
@@ -117,7 +114,7 @@ def _dq_load_partition(q_desc, k_desc, v_desc, do_desc, counter, buffers, tile, 
         slot = count % CONFIG.slots
         mbarrier.wait(buffers.k_empty.index(slot), ((count // CONFIG.slots) & 1) ^ 1)
         k_full = buffers.k_full.index(slot)
-        load_pieces(k_desc, tile.batch, tile.h_kv, j * CONFIG.block_n, k_full, buffers.k, slot, pieces)
+        load_pieces(k_desc, tile.batch, tile.h_kv, j * CONFIG.block_n, k_full, buffers.k, slot, CONFIG.pieces)
         if count == 1:
             _count_when_stored(buffers.stored, counter)
         mbarrier.wait(buffers.v_empty, (count & 1) ^ 1)
@@ -165,8 +162,7 @@ def _dq_consumer_partition(consumer: gl.constexpr, dq_desc, rows_of, buffers, ti
     store_rows(rows_of.delta_padded, rows_of.head * shape.padded_q, rows, delta, shape.padded_q)
     mbarrier.arrive(buffers.stored, count=1)
     s = warpgroup_mma_wait(0 if CONFIG.scores_in_turn else 1, deps=(s_token,))
-    p = _dq_probabilities(s, tile.low, lse, scale, diagonal, shape.seqlen_k, shape.window, dtype, CONFIG,
-                          CONFIG.masked)  # fmt: skip
+    p = _dq_probabilities(s, tile.low, lse, scale, diagonal, shape, dtype, CONFIG, CONFIG.masked)
     if CONFIG.scores_in_turn:
         dp_token = _dq_begin_dp(consumer, count, buffers, CONFIG)
     dp = warpgroup_mma_wait(0, deps=(dp_token,))
@@ -179,15 +175,15 @@ def _dq_consumer_partition(consumer: gl.constexpr, dq_desc, rows_of, buffers, ti
         if PART == 1 or (CONFIG.has_window if PART == 0 else CONFIG.masked):
             for j in range(edges[PART], tile.high - 1 if PART == 2 else edges[PART + 1]):
                 count, p, dp, dq = _dq_step(
-                    consumer, count, j, p, dp, dq, lse, delta, buffers, diagonal, shape.seqlen_k, shape.window, scale,
-                    CONFIG, PART != 1)  # fmt: skip
+                    consumer, count, j, p, dp, dq, lse, delta, buffers, diagonal, shape, scale, CONFIG, PART != 1
+                )
     dq, ds = _dq_add(count, p, dp, dq, delta, buffers, CONFIG)
     dq, ds = wait_for_pieces(0, dq, ds, CONFIG.pieces)
     store_pieces(dq_desc, tile.batch, tile.h, first, buffers.q, consumer, dq, scales.softmax, CONFIG.pieces)
 
 
 @gluon.jit
-def _dq_step(consumer: gl.constexpr, count, j, p, dp, dq, lse, delta, buffers, diagonal, seqlen_k, window, scale,
+def _dq_step(consumer: gl.constexpr, count, j, p, dp, dq, lse, delta, buffers, diagonal, shape, scale,
              CONFIG: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
     """Add one block of keys to dQ; meanwhile compute the next block's scores."""
     slot = count % CONFIG.slots
@@ -198,7 +194,7 @@ def _dq_step(consumer: gl.constexpr, count, j, p, dp, dq, lse, delta, buffers, d
     dq, ds = wait_for_pieces(pending, dq, ds, CONFIG.pieces)
     mbarrier.arrive(buffers.k_empty.index(slot), count=1)
     s = warpgroup_mma_wait(0 if CONFIG.scores_in_turn else 1, deps=(s_token,))
-    p = _dq_probabilities(s, j + 1, lse, scale, diagonal, seqlen_k, window, buffers.q.dtype, CONFIG, MASKED)
+    p = _dq_probabilities(s, j + 1, lse, scale, diagonal, shape, buffers.q.dtype, CONFIG, MASKED)
     if CONFIG.scores_in_turn:
         dp_token = _dq_begin_dp(consumer, count, buffers, CONFIG)
     dp = warpgroup_mma_wait(0, deps=(dp_token,))
@@ -248,8 +244,8 @@ def _dq_begin_dp(consumer: gl.constexpr, count, buffers, CONFIG: gl.constexpr):
 
 
 @gluon.jit
-def _dq_probabilities(s, j, lse, scale, diagonal, seqlen_k, window, dtype: gl.constexpr, CONFIG: gl.constexpr,
-                MASKED: gl.constexpr):  # fmt: skip
+def _dq_probabilities(s, j, lse, scale, diagonal, shape, dtype: gl.constexpr, CONFIG: gl.constexpr,
+                      MASKED: gl.constexpr):  # fmt: skip
     """Compute P of a block of keys in 16 bits, while dP runs.
 
     Masked here, not where dP is added: in the long block behind the loops, MLIR's canonicalizer took 3 s for the mask.
@@ -260,7 +256,7 @@ def _dq_probabilities(s, j, lse, scale, diagonal, seqlen_k, window, dtype: gl.co
         p = p * (1.0 - s * s)
     p = p.to(dtype)
     if MASKED:
-        p = hide_keys(p, 0.0, j * CONFIG.block_n, diagonal, seqlen_k, window, CONFIG.causal, CONFIG.has_window)
+        p = hide_keys(p, 0.0, j * CONFIG.block_n, diagonal, shape, CONFIG)
     return keep_p_before_wait(p)
 
 
@@ -295,9 +291,7 @@ def dkv_kernel(q_desc, k_desc, v_desc, do_desc, dk_desc, dv_desc, lse_desc, delt
                        empty=mbarriers(slots, readers))  # fmt: skip
     n, h_kv, batch = program_tile_of_grid(ready.kv_heads, CONFIG.causal and not CONFIG.has_window)
     n0 = n * CONFIG.block_n
-    low, left, right, high = query_blocks(
-        n0, shape.n_m, shape.seqlen_q, shape.seqlen_k, shape.window, CONFIG.block_m, CONFIG.block_n, CONFIG.causal,
-        CONFIG.has_window)  # fmt: skip
+    low, left, right, high = query_blocks(n0, shape.n_m, shape, CONFIG)
     descs = BackwardDescriptors(q=q_desc, k=k_desc, v=v_desc, do=do_desc, lse=lse_desc, delta=delta_desc)
     tile = KeyTile(batch=batch, h_kv=h_kv, n0=n0, low=low, left=left, right=right, high=high)
     counter = delta_rows + (ready.n_rows + batch * ready.kv_heads + h_kv)
@@ -319,9 +313,8 @@ def dkv_kernel(q_desc, k_desc, v_desc, do_desc, dk_desc, dv_desc, lse_desc, delt
 @gluon.jit
 def _dkv_load_partition(descs, buffers, bars, tile, shape, counter, programs, CONFIG: gl.constexpr):
     """Load the keys and values of the program once, then each block of queries with its dout, lse and delta."""
-    pieces: gl.constexpr = CONFIG.pieces
     h_kv = tile.h_kv // CONFIG.group_splits
-    load_pieces(descs.k, tile.batch, h_kv, tile.n0, bars.k_full, buffers.k, 0, pieces)
+    load_pieces(descs.k, tile.batch, h_kv, tile.n0, bars.k_full, buffers.k, 0, CONFIG.pieces)
     count = 0
     for member in range(shape.group_size):
         h = tile.h_kv * shape.group_size + member
@@ -331,7 +324,7 @@ def _dkv_load_partition(descs, buffers, bars, tile, shape, counter, programs, CO
             row = (tile.batch * shape.num_heads + h) * shape.padded_q + m * CONFIG.block_m
             mbarrier.wait(bars.empty.index(slot), phase ^ 1)
             q_full = bars.q_full.index(slot)
-            load_pieces(descs.q, tile.batch, h, m * CONFIG.block_m, q_full, buffers.q, slot, pieces)
+            load_pieces(descs.q, tile.batch, h, m * CONFIG.block_m, q_full, buffers.q, slot, CONFIG.pieces)
             if count == 0:
                 load_pieces(descs.v, tile.batch, h_kv, tile.n0, bars.v_full, buffers.v, 0, 1)
             mbarrier.expect(bars.do_full.index(slot), descs.do.block_type.nbytes + CONFIG.block_m * 8)
@@ -451,7 +444,7 @@ def _dkv_add(count, m, p, dp, delta, dk, dv, buffers, tiles, n0, shape, CONFIG: 
     ds_tile = tiles.ds.index(z)
     if MASKED:
         diagonal = m * CONFIG.block_m + shape.seqlen_k - shape.seqlen_q
-        p = hide_queries(p, 0.0, diagonal, n0, shape.seqlen_k, shape.window, CONFIG.causal, CONFIG.has_window)
+        p = hide_queries(p, 0.0, diagonal, n0, shape, CONFIG)
     p_tile.store(p)
     ds_tile.store((p.to(gl.float32) * (dp if CONFIG.bend > 0 else dp - delta[None, :])).to(dtype))
     fence_async_shared()  # and a barrier of both warpgroups, by the compiler, as one reads what the other has stored

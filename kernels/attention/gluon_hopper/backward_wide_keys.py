@@ -67,8 +67,7 @@ def _step(consumer: gl.constexpr, count, m, dk, dv, buffers, bars, n0, shape, sc
     if MASKED:
         diagonal = m * CONFIG.block_m + shape.seqlen_k - shape.seqlen_q
         # opaque: else the choice is made of 16-bit halves, one instruction a half
-        p = opaque(hide_queries(p, 0.0, diagonal, n0 + consumer * HALF, shape.seqlen_k, shape.window, CONFIG.causal,
-                                CONFIG.has_window))  # fmt: skip
+        p = opaque(hide_queries(p, 0.0, diagonal, n0 + consumer * HALF, shape, CONFIG))
     p16 = p.to(dtype)  # 5 to 8 % slower if kept in front of the wait
     do = buffers.do.index(slot).reshape([CONFIG.block_m, CONFIG.head_dim_v])
     v = buffers.v.index(z).reshape([CONFIG.block_n, CONFIG.head_dim_v]).slice(consumer * HALF, HALF, 0)

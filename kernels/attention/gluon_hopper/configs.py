@@ -42,6 +42,7 @@ class ForwardTiles:
     flag_overflow: bool = False  # nor are scores kept: where a sum outgrows float32, everything is computed again
     release_per_warp: bool = False  # warps release slots of keys and values, each for itself
     host_schedule: bool = True  # tiles are dealt on the host
+    across_heads: bool = False  # a tile's rows go on to the next query head that has the same keys
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,7 @@ from triton.language.extra.cuda import gdc_wait
 from ...unspecialized import UnspecializedTuples
 from .barriers import acquire_keys_slot, acquire_values_slot, pdl_wait, release_keys, release_values
 from .compat import pingpong_signal, pingpong_wait, tma_load, tma_store
-from .configs import SCHEDULE_FIELDS
+from .configs import ROWS, SCHEDULE_FIELDS
 from .forward_overflow import any_overflow, clear_overflow, flag_overflow
 from .forward_softmax import (
     MaskEdges,
@@ -42,6 +42,7 @@ from .forward_tiles import (
     ForwardShape,
     blocks_behind,
     blocks_of_split,
+    blocks_of_tile,
     consumer_slice,
     consumer_work,
     has_own_blocks,
@@ -50,17 +51,20 @@ from .forward_tiles import (
     num_static_tiles,
     packed_heads,
     pages_of_block,
+    part_of_tile,
     prefetch_schedule,
     program_tile,
     split_of_keys,
 )
-from .masks import capped, hide_keys, key_blocks, less_distance
+from .masks import capped, hide_keys, less_distance
 from .pieces import load_keys_by_piece, load_pieces, pieces_of, place_of
 from .rows import keep_block, keep_factors, kept_blocks, store_tile
 
 _FIELDS = gl.constexpr(SCHEDULE_FIELDS)
 _LARGE_SCORE = gl.constexpr(64.0)  # in powers of two, above what normal numbers reach
 _LN2 = gl.constexpr(math.log(2))
+_PART = gl.constexpr(ROWS)
+_AT_ONCE = gl.constexpr(4)  # splits that combine_kernel loads at once
 
 
 # Shared memory of a program: `q`: consumers x q_slots tiles of (rows, head_dim), `k`: kv_slots tiles of (block_n,
@@ -174,26 +178,25 @@ def forward_kernel(q_desc, k_desc, v_desc, out, lse, partial_out, partial_lse, o
 @gluon.jit
 def load_partition(q_desc, k_desc, v_desc, page_table, buffers, shape, CONFIG: gl.constexpr):
     """Load what the consumers of this program need by TMA, as slots become free."""
-    consumers: gl.constexpr = CONFIG.consumers
     count = 0
     for i_tile in range(num_program_tiles(shape, CONFIG)):
         m, head, sequence = program_tile(i_tile, shape, CONFIG)
         batch = head // shape.num_heads
         h = head - batch * shape.num_heads
         h_kv = h // shape.group_size
-        low, left, right, high = key_blocks(
-            m, sequence.seqlen_q, sequence.seqlen_k, shape.window, CONFIG.rows * CONFIG.consumers, CONFIG.block_n,
-            CONFIG.causal, CONFIG.has_window)  # fmt: skip
+        low, left, right, high = blocks_of_tile(m, sequence, CONFIG)
         if CONFIG.split_kv:
             _split, first, end = split_of_keys(i_tile, high, shape)
             low, left, right, high = blocks_of_split(first, end, right, high)
         q_slot = i_tile % CONFIG.q_slots
         q_phase = (i_tile // CONFIG.q_slots) & 1
-        for c in gl.static_range(consumers):
+        for c in gl.static_range(CONFIG.consumers):
             q_bar = buffers.q_full.index(c * CONFIG.q_slots + q_slot)
             mbarrier.wait(buffers.q_empty.index(c * CONFIG.q_slots + q_slot), q_phase ^ 1)
-            row = sequence.first_q + (m * CONFIG.consumers + consumer_slice(c, i_tile, CONFIG)) * CONFIG.rows
-            load_pieces(q_desc, batch, h, row, q_bar, buffers.q, c * CONFIG.q_slots + q_slot, CONFIG.pieces)
+            number = m * CONFIG.consumers + consumer_slice(c, i_tile, CONFIG)
+            own_head, number = part_of_tile(number, head, sequence, shape, CONFIG)
+            own_h, row = own_head - batch * shape.num_heads, sequence.first_q + number * CONFIG.rows
+            load_pieces(q_desc, batch, own_h, row, q_bar, buffers.q, c * CONFIG.q_slots + q_slot, CONFIG.pieces)
         for i in range(low, high):
             j = high - 1 - (i - low)
             row = sequence.first_k + j * CONFIG.block_n
@@ -269,8 +272,7 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
         if CONFIG.alibi:
             s = less_distance(s, slope, diagonal - (high - 1) * CONFIG.block_n, False, CONFIG.causal)
         if CONFIG.masked:
-            s = hide_keys(s, -float("inf"), (high - 1) * CONFIG.block_n, diagonal, sequence.seqlen_k, sequence.window,
-                          CONFIG.causal, CONFIG.has_window)  # fmt: skip
+            s = hide_keys(s, -float("inf"), (high - 1) * CONFIG.block_n, diagonal, sequence, CONFIG)
         p, m_i, l_i = first_softmax(s, scale, p_layout, dtype, CONFIG.masked)
         top = gl.full_like(m_i, 1.0) if CONFIG.max_logits else gl.to_tensor(0)
         first = count
@@ -334,7 +336,7 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
         if CONFIG.flag_overflow:
             flag_overflow(output.overflow, out, gl.convert_layout(inverse, gl.SliceLayout(1, out_layout)))
         place = place_of(buffers.q, q_slot, 0, CONFIG.pieces)
-        _store_output(consumer, output, this_tile, place, out.to(dtype), shape.num_heads, CONFIG)
+        _store_output(consumer, output, this_tile, place, out.to(dtype), shape, CONFIG)
         if CONFIG.q_slots == 1:
             if not CONFIG.store_from_registers:
                 tma.store_wait(0)
@@ -383,16 +385,20 @@ def _store_lse(consumer: gl.constexpr, output, tile, m_i, l_i, top, shape, dtype
         if tile.split < 0:
             gl.store(output.lse + first + rows, lse, mask=rows < seqlen_q)
         else:
-            gl.store(output.partial_lse + _row_of_split(tile, CONFIG) + own, lse)
+            seen = gl.where(l_i == 0.0, -float("inf"), lse)
+            gl.store(output.partial_lse + _row_of_split(tile, shape, CONFIG) + own, seen)
     else:
         gl.store(output.lse + first + rows, lse, mask=rows < seqlen_q)
     return 1.0 / gl.where(l_i == 0.0, 1.0, _sum_of_rounded(l_i, largest, m_i, dtype))
 
 
 @gluon.jit
-def _row_of_split(tile, CONFIG: gl.constexpr):
+def _row_of_split(tile, shape, CONFIG: gl.constexpr):
     """Return where the 64 rows of a consumer's tile are among those of all splits."""
-    return (tile.split * CONFIG.consumers + tile.row // CONFIG.rows % CONFIG.consumers) * CONFIG.rows
+    part = tile.row // CONFIG.rows
+    if CONFIG.across_heads:
+        part += tile.head % shape.group_size * gl.cdiv(tile.sequence.seqlen_q, CONFIG.rows)
+    return (tile.split * CONFIG.consumers + part % CONFIG.consumers) * CONFIG.rows
 
 
 @gluon.jit
@@ -415,11 +421,11 @@ def _sum_of_rounded(total, largest, m_i, dtype: gl.constexpr):
 
 
 @gluon.jit
-def _store_output(consumer: gl.constexpr, output, tile, slot, x, num_heads, CONFIG: gl.constexpr):
+def _store_output(consumer: gl.constexpr, output, tile, slot, x, shape, CONFIG: gl.constexpr):
     """Store the output rows x from registers, or by TMA through the slot of the queries, which have been read."""
     stride = output.stride_m
-    batch = tile.head // num_heads
-    head = tile.head - batch * num_heads
+    batch = tile.head // shape.num_heads
+    head = tile.head - batch * shape.num_heads
     row = tile.row
     if CONFIG.store_from_registers:
         address = output.out + (batch.to(gl.int64) * output.stride_b + head.to(gl.int64) * output.stride_h) * 8
@@ -429,7 +435,7 @@ def _store_output(consumer: gl.constexpr, output, tile, slot, x, num_heads, CONF
         if CONFIG.split_kv:  # noqa: SIM102 - decided at compile time
             if tile.split >= 0:
                 address = output.partial_out
-                row = _row_of_split(tile, CONFIG)
+                row = _row_of_split(tile, shape, CONFIG)
                 stride = gl.to_tensor(x.shape[1] // 8)
                 seqlen_q = row + x.shape[0]
         store_tile(address, stride, row, seqlen_q, x, CONFIG.unpadded_head_dim)
@@ -440,48 +446,56 @@ def _store_output(consumer: gl.constexpr, output, tile, slot, x, num_heads, CONF
             if tile.split < 0:
                 tma_store(output.out, [batch, head, row, 0], slot)
             else:
-                tma_store(output.partial_out, [0, 0, _row_of_split(tile, CONFIG), 0], slot)
+                tma_store(output.partial_out, [0, 0, _row_of_split(tile, shape, CONFIG), 0], slot)
         else:
             tma_store(output.out, [batch, head, row, 0], slot)
 
 
-@triton.jit
-def _seen_of_split(lse):
-    """Load a split's logsumexps of rows, -inf where a row sees none of its keys."""
-    lse = tl.load(lse)
-    return tl.where(lse == float("inf"), float("-inf"), lse)
-
-
-@triton.jit(do_not_specialize=["num_heads", "seqlen_q", "out_b", "out_h", "out_m"])
-def combine_kernel(partial_out, partial_lse, out, lse, natural_lse, combines, num_heads, seqlen_q, out_b, out_h, out_m,
-                   TILE: tl.constexpr, HEAD_DIM: tl.constexpr, ROWS: tl.constexpr, NATURAL: tl.constexpr,
+@triton.jit(do_not_specialize=["num_heads", "group", "seqlen_q", "out_b", "out_h", "out_m"])
+def combine_kernel(partial_out, partial_lse, out, lse, natural_lse, combines, num_heads, group, seqlen_q, out_b, out_h,
+                   out_m, TILE: tl.constexpr, HEAD_DIM: tl.constexpr, ROWS: tl.constexpr, NATURAL: tl.constexpr,
                    PDL: tl.constexpr = False):  # fmt: skip
     """Combine ROWS rows of a tile whose keys were split: outputs, weighted by their logsumexps.
 
-    `partial_out` holds TILE normalised rows of HEAD_DIM numbers for each split. `combines` has four numbers for each
-    tile: query tile, head, first split, number of splits. Strides of `out` are in eights of numbers. PDL: the kernel
-    before this one may not have ended.
+    `partial_out` holds TILE normalised rows of HEAD_DIM numbers for each split, `partial_lse` -inf where a row sees no
+    key of it; all see some of the first. `combines` has four numbers for each tile, whose rows go on to the next of
+    `group` heads: query tile, head, first split, number of splits. Strides of `out` are in eights of numbers. PDL: the
+    kernel before this one may not have ended.
     """
     entry = combines + _FIELDS * tl.program_id(0)
     m, head = tl.load(entry), tl.load(entry + 1).to(tl.int64)
     first, n = tl.load(entry + 2), tl.load(entry + 3)
-    batch = head // num_heads
-    h = head - batch * num_heads
     within = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     columns = tl.arange(0, HEAD_DIM)
+    parts = tl.cdiv(seqlen_q, _PART)
+    heads_before = tl.minimum((m * TILE + tl.program_id(1) * ROWS) // _PART // parts, group - 1)
+    rows = m * TILE + within - heads_before * parts * _PART
+    head += heads_before
+    batch = head // num_heads
+    h = head - batch * num_heads
     top = tl.full([ROWS], float("-inf"), tl.float32)
-    if PDL:
-        gdc_wait()
-    for i in range(n):
-        top = tl.maximum(top, _seen_of_split(partial_lse + (first + i) * TILE + within))
     weight = tl.zeros([ROWS], tl.float32)
     total = tl.zeros([ROWS, HEAD_DIM], tl.float32)
-    for i in range(n):
-        own = tl.exp2(_seen_of_split(partial_lse + (first + i) * TILE + within) - top)
-        place = ((first + i) * TILE + within).to(tl.int64) * HEAD_DIM
-        total += own[:, None] * tl.load(partial_out + place[:, None] + columns[None, :]).to(tl.float32)
-        weight += own
-    rows = m * TILE + within
+    if PDL:
+        gdc_wait()
+    for i in tl.range(0, n, _AT_ONCE, num_stages=1):
+        lses, outs = (), ()
+        for split in tl.static_range(_AT_ONCE):
+            own = (first + i + split) * TILE + within
+            there = own < (first + n) * TILE
+            lses += (tl.load(partial_lse + own, there, float("-inf")),)  # type: ignore[assignment]  # a longer tuple
+            own = own.to(tl.int64)[:, None] * HEAD_DIM + columns[None, :]
+            outs += (tl.load(partial_out + own, there[:, None], 0.0),)  # type: ignore[assignment]
+        for _ in tl.range(tl.minimum(n - i, 1), num_stages=1):  # a loop, which ptxas moves no load into
+            before = top
+            for split in tl.static_range(_AT_ONCE):
+                top = tl.maximum(top, lses[split])
+            weight *= tl.exp2(before - top)
+            total *= tl.exp2(before - top)[:, None]
+            for split in tl.static_range(_AT_ONCE):
+                own_weight = tl.exp2(lses[split] - top)
+                weight += own_weight
+                total += own_weight[:, None] * outs[split].to(tl.float32)
     inside = rows < seqlen_q
     found = top + tl.log2(weight)
     tl.store(lse + head * seqlen_q + rows, found, inside)

@@ -35,6 +35,7 @@ class Tiling:
     heads_in_l2: int  # heads processed at a time
     heads_together: int = 0  # all but the last heads_in_l2 are groups of so many; 0: groups are of heads_in_l2
     first_head: int = 0
+    group: int = 1  # query heads that each of `num_heads` is, as tiles go on from one to the next
     ends: tuple[int, int | None] = (0, None)  # of the tiles in their order that are computed
 
     def __len__(self) -> int:
@@ -119,7 +120,7 @@ def tile_schedule(tiling: Tiling, programs: int, split_kv: bool, device: torch.d
 def _schedule(tiling: Tiling, first: int, programs: int, split_kv: bool, device: torch.device) -> TileSchedule:
     blocks = tiling.blocks(first)
     tiles, heads = (each[slice(*tiling.ends)] for each in tiling.tiles())
-    heads = [tiling.first_head + head for head in heads]
+    heads = [(tiling.first_head + head) * tiling.group for head in heads]
     whole = len(tiles) - (len(tiles) % programs if split_kv else 0)
     takers, time = _deal(blocks, tiles[:whole], programs)
     splits = _split(blocks, [*zip(tiles[whole:], heads[whole:], strict=True)], programs)

@@ -66,9 +66,7 @@ def _load_partition(descs, buffers, shape, CONFIG: gl.constexpr):
         m, head, sequence = program_tile(i_tile, shape, CONFIG)
         batch = head // shape.num_heads
         h_kv = (head - batch * shape.num_heads) // shape.group_size
-        low, left, right, high = key_blocks(
-            m, sequence.seqlen_q, sequence.seqlen_k, shape.window, CONFIG.rows * CONFIG.consumers, CONFIG.block_n,
-            CONFIG.causal, CONFIG.has_window)  # fmt: skip
+        low, left, right, high = key_blocks(m, sequence, CONFIG.rows * CONFIG.consumers, CONFIG)
         for i in range(low, high):
             row = (high - 1 - (i - low)) * CONFIG.block_n
             slot = count % CONFIG.kv_slots

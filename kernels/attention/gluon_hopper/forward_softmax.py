@@ -118,8 +118,7 @@ def _attend_block(consumer: gl.constexpr, j, low, count, q, queries, p, out, m_i
     if CONFIG.alibi:
         s = less_distance(s, edges.slope, edges.diagonal - j * CONFIG.block_n, False, CONFIG.causal)
     if MASKED:
-        s = hide_keys(s, -float("inf"), j * CONFIG.block_n, edges.diagonal, edges.seqlen_k, edges.window,
-                      CONFIG.causal, CONFIG.has_window)  # fmt: skip
+        s = hide_keys(s, -float("inf"), j * CONFIG.block_n, edges.diagonal, edges, CONFIG)
     by_sum: gl.constexpr = CONFIG.rescale_by_sum and not CONFIG.flag_overflow and not MASKED
     if by_sum:
         p_new, sums = _probabilities(s, m_i, scale)

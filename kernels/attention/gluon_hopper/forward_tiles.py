@@ -177,12 +177,35 @@ def consumer_slice(consumer, i_tile, CONFIG: gl.constexpr):
 
 
 @gluon.jit
+def part_of_tile(number, head, sequence, shape, CONFIG: gl.constexpr):
+    """Return the head of the 64 rows of that number, and their number in it: behind the last head, beyond its end.
+
+    With `across_heads` a tile's rows go on to the next query head that has the keys of `head`, the first one.
+    """
+    if CONFIG.across_heads:
+        parts = gl.cdiv(sequence.seqlen_q, CONFIG.rows)
+        before = gl.minimum(number // parts, shape.group_size - 1)
+        head += before
+        number -= before * parts
+    return head, number
+
+
+@gluon.jit
+def blocks_of_tile(m, sequence, CONFIG: gl.constexpr):
+    """Return the key blocks that any row of a tile sees, as `key_blocks`; with `across_heads`, any row of a head."""
+    if CONFIG.across_heads:
+        m = gl.to_tensor(0)
+    low, left, right, high = key_blocks(m, sequence, CONFIG.rows * CONFIG.consumers, CONFIG)
+    if CONFIG.across_heads:
+        high = gl.cdiv(sequence.seqlen_k, CONFIG.block_n)
+    return low, left, right, high
+
+
+@gluon.jit
 def consumer_work(consumer: gl.constexpr, i_tile, shape, CONFIG: gl.constexpr):
     """Return where this consumer's part of a tile is, the key blocks it computes, and how many it skips before them."""
     m, head, sequence = program_tile(i_tile, shape, CONFIG)
-    low, left, right, high = key_blocks(
-        m, sequence.seqlen_q, sequence.seqlen_k, shape.window, CONFIG.rows * CONFIG.consumers, CONFIG.block_n,
-        CONFIG.causal, CONFIG.has_window)  # fmt: skip
+    low, left, right, high = blocks_of_tile(m, sequence, CONFIG)
     split = gl.to_tensor(-1)
     if CONFIG.split_kv:
         split, first, end = split_of_keys(i_tile, high, shape)
@@ -192,14 +215,13 @@ def consumer_work(consumer: gl.constexpr, i_tile, shape, CONFIG: gl.constexpr):
     if has_own_blocks(CONFIG):  # noqa: SIM102 - decided at compile time
         if not CONFIG.has_window or whole_windows(m, sequence, CONFIG):
             last = high
-            low, left, right, high = key_blocks(
-                m * CONFIG.consumers + place, sequence.seqlen_q, sequence.seqlen_k, shape.window, CONFIG.rows,
-                CONFIG.block_n, CONFIG.causal, CONFIG.has_window)  # fmt: skip
+            _head, number = part_of_tile(m * CONFIG.consumers + place, head, sequence, shape, CONFIG)
+            low, left, right, high = key_blocks(number, sequence, CONFIG.rows, CONFIG)
             if CONFIG.split_kv:
                 low, left, right, high = blocks_of_split(first, end, right, high)
             skipped = last - high
-    tile = ConsumerTile(head=head, row=(m * CONFIG.consumers + place) * CONFIG.rows, split=split,
-                        sequence=sequence)  # fmt: skip
+    head, number = part_of_tile(m * CONFIG.consumers + place, head, sequence, shape, CONFIG)
+    tile = ConsumerTile(head=head, row=number * CONFIG.rows, split=split, sequence=sequence)
     return tile, low, left, right, high, skipped
 
 
@@ -208,11 +230,8 @@ def blocks_behind(tile, low, CONFIG: gl.constexpr):
     """Return how many blocks of a consumer's tile come after its own, of which the last is `low`."""
     behind = gl.to_tensor(0)
     if CONFIG.has_window and has_own_blocks(CONFIG):
-        rows: gl.constexpr = CONFIG.rows * CONFIG.consumers
-        sequence = tile.sequence
-        first, _left, _right, _high = key_blocks(
-            tile.row // rows, sequence.seqlen_q, sequence.seqlen_k, sequence.window, rows, CONFIG.block_n,
-            CONFIG.causal, CONFIG.has_window)  # fmt: skip
+        m = tile.row // (CONFIG.rows * CONFIG.consumers)
+        first, _left, _right, _high = blocks_of_tile(m, tile.sequence, CONFIG)
         behind = low - first
     return behind
 

@@ -19,25 +19,25 @@ def _widths(window, CAUSAL: gl.constexpr):
 
 
 @gluon.jit
-def key_blocks(m, seqlen_q, seqlen_k, window, TILE: gl.constexpr, BLOCK_N: gl.constexpr, CAUSAL: gl.constexpr,
-            WINDOW: gl.constexpr):  # fmt: skip
+def key_blocks(m, sizes, TILE: gl.constexpr, CONFIG: gl.constexpr):
     """Return the key blocks [low, high) that the query tile sees, as (low, left, right, high).
 
     Those in [left, right) need no mask.
 
     Causal, every row sees a key at or right of block `right`: where the unmasked blocks begin, all have a maximum.
     """
-    first = m * TILE + seqlen_k - seqlen_q  # the key at the diagonal of the first row
+    BLOCK_N: gl.constexpr = CONFIG.block_n
+    first = m * TILE + sizes.seqlen_k - sizes.seqlen_q  # the key at the diagonal of the first row
     last = first + TILE - 1
     low = gl.to_tensor(0)
-    high = gl.cdiv(seqlen_k, BLOCK_N)
-    right = seqlen_k // BLOCK_N
-    if CAUSAL or WINDOW:
-        window, ahead = _widths(window, CAUSAL)
+    high = gl.cdiv(sizes.seqlen_k, BLOCK_N)
+    right = sizes.seqlen_k // BLOCK_N
+    if CONFIG.causal or CONFIG.has_window:
+        window, ahead = _widths(sizes.window, CONFIG.causal)
         high = gl.minimum(high, gl.cdiv(gl.maximum(last + ahead, 0), BLOCK_N))
         right = gl.minimum(right, gl.maximum(first + ahead - 1, 0) // BLOCK_N)
     left = low
-    if WINDOW:
+    if CONFIG.has_window:
         low = gl.maximum(first - window + 1, 0) // BLOCK_N
         left = gl.cdiv(gl.maximum(last - window + 1, 0), BLOCK_N)
     high = gl.maximum(high, low + 1)
@@ -56,51 +56,52 @@ def whole_windows(m, sequence, CONFIG: gl.constexpr):
 
 
 @gluon.jit
-def query_blocks(n0, n_m, seqlen_q, seqlen_k, window, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
-                  CAUSAL: gl.constexpr, WINDOW: gl.constexpr):  # fmt: skip
-    """Return the query blocks [low, high) that see keys n0 .. n0 + BLOCK_N, as (low, left, right, high).
+def query_blocks(n0, n_m, sizes, CONFIG: gl.constexpr):
+    """Return the query blocks [low, high) that see keys n0 .. n0 + block_n, as (low, left, right, high).
 
     Those in [left, right) need no mask.
     """
-    shift = seqlen_k - seqlen_q
+    BLOCK_M: gl.constexpr = CONFIG.block_m
+    BLOCK_N: gl.constexpr = CONFIG.block_n
+    shift = sizes.seqlen_k - sizes.seqlen_q
     low = gl.to_tensor(0)
     high = n_m
     left = low
     right = n_m
-    if CAUSAL or WINDOW:
-        window, ahead = _widths(window, CAUSAL)
+    if CONFIG.causal or CONFIG.has_window:
+        window, ahead = _widths(sizes.window, CONFIG.causal)
         low = gl.maximum(n0 - ahead + 1 - shift, 0) // BLOCK_M
         left = gl.cdiv(gl.maximum(n0 + BLOCK_N - ahead - shift, 0), BLOCK_M)
-    if WINDOW:
+    if CONFIG.has_window:
         high = gl.minimum(high, gl.cdiv(gl.maximum(n0 + BLOCK_N - 1 + window - shift, 0), BLOCK_M))
         right = gl.minimum(right, gl.maximum(n0 + window - shift, 0) // BLOCK_M)
     high = gl.maximum(high, low)
     left = gl.minimum(gl.maximum(left, low), high)
-    if n0 + BLOCK_N > seqlen_k:
+    if n0 + BLOCK_N > sizes.seqlen_k:
         left = high
     return low, left, gl.minimum(gl.maximum(right, left), high), high
 
 
 @gluon.jit
-def hide_keys(x, value: gl.constexpr, key, diagonal, seqlen_k, window, CAUSAL: gl.constexpr, WINDOW: gl.constexpr):
+def hide_keys(x, value: gl.constexpr, key, diagonal, sizes, CONFIG: gl.constexpr):
     """Put `value` in x where a key is hidden: queries down, keys across from `key` on.
 
     `diagonal` is the key on the first row's diagonal.
     """
     layout: gl.constexpr = x.type.layout
     columns = gl.arange(0, x.shape[1], gl.SliceLayout(0, layout))[None, :]
-    if CAUSAL:
+    if CONFIG.causal:
         rows = diagonal - key + gl.arange(0, x.shape[0], gl.SliceLayout(1, layout))[:, None]
         bits = _low_bits(rows, columns, x)
-        if WINDOW:
-            bits = bits & ~_low_bits(rows - window, columns, x)
+        if CONFIG.has_window:
+            bits = bits & ~_low_bits(rows - sizes.window, columns, x)
         keep = ((bits >> (2 * (columns >> 3) + (columns & 1))) & 1) != 0
     else:
         rows = diagonal + gl.arange(0, x.shape[0], gl.SliceLayout(1, layout))[:, None]
         keys = key + columns
-        keep = keys < seqlen_k
-        if WINDOW:
-            window, ahead = _widths(window, CAUSAL)
+        keep = keys < sizes.seqlen_k
+        if CONFIG.has_window:
+            window, ahead = _widths(sizes.window, CONFIG.causal)
             keep = keep & (rows - keys < window)
             keep = keep & (keys - rows < ahead)
     return gl.where(keep, x, value)
@@ -122,8 +123,7 @@ def _low_bits(rows, columns, x):
 
 
 @gluon.jit
-def hide_queries(x, value: gl.constexpr, diagonal, key, seqlen_k, window, CAUSAL: gl.constexpr,
-                 WINDOW: gl.constexpr):  # fmt: skip
+def hide_queries(x, value: gl.constexpr, diagonal, key, sizes, CONFIG: gl.constexpr):
     """Put `value` in x where a key is hidden: keys down from `key` on, queries across.
 
     `diagonal` is the key on the first query's diagonal. Queries beyond the end need no mask: their logsumexp is +inf.
@@ -136,12 +136,12 @@ def hide_queries(x, value: gl.constexpr, diagonal, key, seqlen_k, window, CAUSAL
     own = columns & ~6
     first = keys - diagonal - (columns & 6)
     keep = own >= first
-    if not CAUSAL:
-        keep = gl.broadcast(keys < seqlen_k, keep)[0]
-    if WINDOW:
-        window, ahead = _widths(window, CAUSAL)
+    if not CONFIG.causal:
+        keep = gl.broadcast(keys < sizes.seqlen_k, keep)[0]
+    if CONFIG.has_window:
+        window, ahead = _widths(sizes.window, CONFIG.causal)
         keep = keep & (own < first + window)
-        if not CAUSAL:
+        if not CONFIG.causal:
             keep = keep & (own > first - ahead)
     return gl.where(keep, x, value)
 

@@ -255,7 +255,7 @@ class Forward:
             config = replace(config, flag_overflow=False, recompute=True)
             self._recompute = Launch(forward_kernel, grid, plan.device, makers, (*rest, config), pdl=True)
         if split_kv:
-            rest = (schedule.combines, plan.num_heads, plan.seqlen_q, *strides)
+            rest = (schedule.combines, plan.num_heads, tiling.group, plan.seqlen_q, *strides)
             rest += (tile_rows, plan.size, _COMBINED_ROWS, config.natural_lse, True)
             grid = (schedule.combines.shape[0], tile_rows // _COMBINED_ROWS, 1)
             self._combine = Launch(combine_kernel, grid, plan.device, (None,) * 5, rest, pdl=True)
@@ -423,7 +423,8 @@ def _form(plan: GluonHopperPlan, bfloat16: bool) -> tuple[configs.ForwardTiles, 
     whole_rows = plan.head_dim == plan.size
     if plan.window_size or plan.causal and not (whole_rows and tiles.host_schedule and plan.seqlen_q <= plan.seqlen_k):
         return tiles, False
-    lengths = tuning.Lengths(plan.seqlen_q, plan.seqlen_k, plan.n_heads, plan.multiprocessors, plan.l2_bytes)
+    chip = (plan.multiprocessors, plan.l2_bytes)
+    lengths = tuning.Lengths(plan.seqlen_q, plan.seqlen_k, plan.n_heads, *chip, plan.group_size)
     if plan.causal:
         return tuning.causal_form(tiles, plan.size, lengths)
     return tuning.full_mask_form(tiles, plan.size, lengths, whole_rows=whole_rows)
@@ -433,8 +434,10 @@ def _schedule(
     plan: GluonHopperPlan, tiles: configs.ForwardTiles, tile_rows: int, split_kv: bool
 ) -> tuple[int, Tiling, TileSchedule]:
     """Return how many programs there are, the tiles, and their schedule; of one number if programs work it out."""
-    n_m = -(-plan.seqlen_q // tile_rows)
-    n_tiles = n_m * plan.n_heads
+    group = plan.group_size if tiles.across_heads else 1
+    rows = group * -(-plan.seqlen_q // configs.ROWS) * configs.ROWS if group > 1 else plan.seqlen_q
+    n_m = -(-rows // tile_rows)
+    n_tiles = n_m * plan.n_heads // group
     programs = plan.multiprocessors if split_kv else min(n_tiles, plan.multiprocessors)
     heads_in_l2 = tuning.heads_in_l2(
         *(plan.seqlen_k, (plan.size + plan.size_v) // 2, plan.group_size, plan.n_heads, n_m, programs),
@@ -443,9 +446,10 @@ def _schedule(
     lengths = (plan.seqlen_q, plan.seqlen_k)
     together = tuning.heads_dealt_together(plan.size, *lengths, plan.causal, plan.window_size > 0, n_tiles // programs)
     tiling = Tiling(
-        *(plan.batch, plan.num_heads, plan.seqlen_q, plan.seqlen_k, tile_rows, tiles.block_n),
-        *(plan.causal, plan.window_size, heads_in_l2),
+        *(plan.batch, plan.num_heads // group, rows, plan.seqlen_k, tile_rows, tiles.block_n),
+        *(plan.causal and group == 1, plan.window_size, heads_in_l2),
         heads_together=together,
+        group=group,
     )
     if not tiles.host_schedule:
         return programs, tiling, TileSchedule(torch.zeros(1, 1, dtype=torch.int32, device=plan.device), None, 0)

@@ -218,10 +218,16 @@ class Lengths:
     n_heads: int  # batch x num_heads
     programs: int
     l2_bytes: int = 0  # L2 of the chip, 0 if unknown
+    group_size: int = 1  # query heads of a key head
 
     def tiles(self, consumers: int) -> int:
         """Return how many tiles of so many consumers' rows there are."""
         return -(-self.seqlen_q // (ROWS * consumers)) * self.n_heads
+
+    def tiles_across_heads(self, consumers: int) -> int:
+        """Return how many there are if a tile's rows go on to the next query head that has the same keys."""
+        parts = -(-self.seqlen_q // ROWS) * self.group_size
+        return -(-parts // consumers) * (self.n_heads // self.group_size)
 
     def rounds(self, consumers: int) -> int:
         """Return how many tiles the program has that has most."""
@@ -264,18 +270,29 @@ def causal_form(tiles: ForwardTiles, size: int, lengths: Lengths) -> tuple[Forwa
     """Return the tiles under a causal mask, and whether programs split keys: where all tiles see about as many.
 
     If tiles are fewer than programs, these split the keys of all, else those of the last round's. At head_dim 64 tiles
-    of 128 rows that are a few more than programs are faster than half as many of 256.
+    have 256 or 192 rows, by the time that is expected.
     """
     n_blocks = -(-lengths.seqlen_k // tiles.block_n)
     alike = lengths.seqlen_q <= (1 - number("split_causal_alike")) * lengths.seqlen_k
     if size not in (64, 128, 256) or tiles.flag_overflow or n_blocks >= MOST_BLOCKS or not alike:
         return tiles, False
-    if size == 64 and 0 < lengths.tiles(2) - lengths.programs <= number("split_few_tiles"):
-        return _forward(_first("last round 64", consumers=2, tail=False)[1:]), True
-    tile = n_blocks + number("tile_blocks")
-    combine = number(f"combine_keys_{size}") / tiles.block_n
-    split = lengths.tiles(tiles.consumers) / lengths.programs * tile + combine
-    return tiles, split < number("split_causal_gain") * lengths.rounds(tiles.consumers) * tile
+    rows = [_first("last round 64", consumers=n, tail=False) for n in (4, 3)] if size == 64 else []
+    times = [(time, _forward(tuple(row))) for time, *row in rows] or [(1.0, tiles)]
+    found = [_split_form(form, time, size, lengths) for time, form in times]
+    return min(found, key=lambda form: form[0])[1:]
+
+
+def _split_form(tiles: ForwardTiles, time: float, size: int, lengths: Lengths) -> tuple[float, ForwardTiles, bool]:
+    """Return the expected time of tiles that take `time` a block, what becomes of them, and whether keys are split.
+
+    Their rows go on from head to head where tiles are fewer then.
+    """
+    n_tiles = lengths.tiles_across_heads(tiles.consumers)
+    tile = -(-lengths.seqlen_k // tiles.block_n) + number("tile_blocks")
+    whole = -(-n_tiles // lengths.programs) * tile
+    split = n_tiles / lengths.programs * tile + number(f"combine_keys_{size}") / tiles.block_n
+    tiles = replace(tiles, across_heads=n_tiles < lengths.tiles(tiles.consumers))
+    return time * min(split, whole), tiles, split < number("split_causal_gain") * whole
 
 
 def heads_in_l2(

@@ -38,38 +38,32 @@ OwnSplit = namedtuple("OwnSplit", "number count length")
 
 
 @triton.jit
-def _dq_of_keys(
-    dq, queries, keys, positions, lo, hi, scale, CONFIG: tl.constexpr, MASKED: tl.constexpr
-):  # fmt: skip
+def _dq_of_keys(dq, queries, keys, positions, lo, hi, scale, CONFIG: tl.constexpr, MASKED: tl.constexpr):
     """Add the contribution of the keys lo .. hi to dq."""
-    BLOCK_M: tl.constexpr = CONFIG.block_m
     BLOCK_N: tl.constexpr = CONFIG.block_n
-    HEAD_DIM: tl.constexpr = CONFIG.head_dim
-    BLOCK_D: tl.constexpr = CONFIG.block_d
-    PRECISION: tl.constexpr = CONFIG.precision
     for start in tl.range(lo, hi, BLOCK_N):
         start = tl.multiple_of(start, BLOCK_N)
-        k = load_factor(keys.k, start, keys.k_stride, keys.seqlen, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED, PRECISION)
+        k = load_factor(keys.k, start, keys.k_stride, keys.seqlen, BLOCK_N, MASKED, CONFIG)
         scores = products(
             queries.q, k, queries.q_base, queries.first, queries.q_stride, queries.seqlen, keys.k_transposed, start,
-            keys.seqlen, BLOCK_M, BLOCK_N, CONFIG,
+            keys.seqlen, CONFIG.block_m, BLOCK_N, CONFIG,
         )  # fmt: skip
         columns = start + tl.arange(0, BLOCK_N)
         seen = visible(
             positions[:, None], columns[None, :], keys.seqlen, keys.left, keys.right, CONFIG.has_left, CONFIG.has_right
         )
-        p = probabilities(scores, scale, queries.lse, seen, 1, MASKED, CONFIG.copied or PRECISION == "bf16x6")
+        p = probabilities(scores, scale, queries.lse, seen, 1, MASKED, CONFIG.copied or CONFIG.precision == "bf16x6")
         v = k
         if not CONFIG.copied:
-            v = load_factor(keys.v, start, keys.v_stride, keys.seqlen, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED, PRECISION)
+            v = load_factor(keys.v, start, keys.v_stride, keys.seqlen, BLOCK_N, MASKED, CONFIG)
         dp = products(
             queries.dout, v, queries.dout_base, queries.first, queries.dout_stride, queries.seqlen, keys.v_transposed,
-            start, keys.seqlen, BLOCK_M, BLOCK_N, CONFIG,
+            start, keys.seqlen, CONFIG.block_m, BLOCK_N, CONFIG,
         )  # fmt: skip
         ds = p * (dp - queries.delta[:, None])
         if CONFIG.copied:
-            k = load_factor(keys.k, start, keys.k_stride, keys.seqlen, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED, PRECISION)
-        dq = add_product(dq, ds, k, CONFIG.copied, PRECISION)
+            k = load_factor(keys.k, start, keys.k_stride, keys.seqlen, BLOCK_N, MASKED, CONFIG)
+        dq = add_product(dq, ds, k, CONFIG.copied, CONFIG.precision)
     return dq
 
 
@@ -107,9 +101,6 @@ def dq_kernel(
 ):  # fmt: skip
     """Compute dq of block_m query rows, and their delta (which preprocess.py computes for copied tensors)."""
     BLOCK_M: tl.constexpr = CONFIG.block_m
-    HEAD_DIM: tl.constexpr = CONFIG.head_dim
-    BLOCK_D: tl.constexpr = CONFIG.block_d
-    PRECISION: tl.constexpr = CONFIG.precision
     wait_for_previous_kernel(CONFIG.pdl)
     tiles = tl.cdiv(seqlen_q, BLOCK_M)
     tile, head = assign(tl.program_id(0), tiles, total_heads, heads_at_once)
@@ -122,19 +113,19 @@ def dq_kernel(
 
     dout_base = tensors.dout + batch * strides.dout.batch + head_q * strides.dout.head
     out_base = tensors.out + batch * strides.out.batch + head_q * strides.out.head
-    dout = load_factor(dout_base, start_m, strides.dout.row, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
+    dout = load_factor(dout_base, start_m, strides.dout.row, seqlen_q, BLOCK_M, True, CONFIG)
     rows = start_m + tl.arange(0, BLOCK_M)
     row_offset = tl.cast(head, tl.int64) * seqlen_q
-    if CONFIG.copied or PRECISION == "bf16x6":
+    if CONFIG.copied or CONFIG.precision == "bf16x6":
         delta = tl.load(tensors.delta + row_offset + rows, mask=rows < seqlen_q, other=0.0)
     else:
-        out = load_rows(out_base, start_m, strides.out.row, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True)
+        out = load_rows(out_base, start_m, strides.out.row, seqlen_q, BLOCK_M, CONFIG.head_dim, CONFIG.block_d, True)
         delta = tl.sum(out.to(tl.float32) * dout.to(tl.float32), 1)
         tl.store(tensors.delta + row_offset + rows, delta, mask=rows < seqlen_q)
     lse = load_logsumexp(tensors.lse + row_offset + rows, rows < seqlen_q)
     q_base = tensors.q + batch * strides.q.batch + head_q * strides.q.head
-    q = load_factor(q_base, start_m, strides.q.row, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
-    copy = (batch * (num_heads // group) + head_k) * HEAD_DIM * padded(seqlen_k)
+    q = load_factor(q_base, start_m, strides.q.row, seqlen_q, BLOCK_M, True, CONFIG)
+    copy = (batch * (num_heads // group) + head_k) * CONFIG.head_dim * padded(seqlen_k)
     queries = OwnedQueries(q=q, dout=dout, lse=lse, delta=delta, q_base=q_base, dout_base=dout_base,
                            q_stride=strides.q.row, dout_stride=strides.dout.row, first=start_m,
                            seqlen=seqlen_q)  # fmt: skip
@@ -183,9 +174,6 @@ def _dkdv_of_queries(
     Scores are transposed: keys down, queries across. One loop runs over heads and rows; nested, the compiler keeps the
     addresses of both loops in registers and spills (296 bytes at head_dim 128, 64x64, 8 warps on sm_90).
     """
-    HEAD_DIM: tl.constexpr = CONFIG.head_dim
-    BLOCK_D: tl.constexpr = CONFIG.block_d
-    PRECISION: tl.constexpr = CONFIG.precision
     seqlen_q = queries.seqlen
     steps = tl.cdiv(tl.maximum(hi - lo, 0), BLOCK_M)
     for step in tl.range(0, steps * queries.heads if CONFIG.grouped else steps):
@@ -193,9 +181,9 @@ def _dkdv_of_queries(
         start = tl.multiple_of(lo + (step % steps if CONFIG.grouped else step) * BLOCK_M, BLOCK_M)
         rows = start + tl.arange(0, BLOCK_M)
         lse_base = queries.lse + member * queries.stats_head
-        copy = member * HEAD_DIM * padded(seqlen_q) if CONFIG.copied else 0
+        copy = member * CONFIG.head_dim * padded(seqlen_q) if CONFIG.copied else 0
         q_base = queries.q + member * queries.q_head
-        q = load_factor(q_base, start, queries.q_stride, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
+        q = load_factor(q_base, start, queries.q_stride, seqlen_q, BLOCK_M, True, CONFIG)
         scores = products(
             keys.k, q, keys.k_base, keys.first, keys.k_stride, keys.seqlen, queries.q_transposed + copy, start,
             seqlen_q, BLOCK_N, BLOCK_M, CONFIG, True,
@@ -206,10 +194,10 @@ def _dkdv_of_queries(
             positions[None, :], own[:, None], keys.seqlen, keys.left, keys.right, CONFIG.has_left, CONFIG.has_right
         )
         lse = load_logsumexp(lse_base + rows, rows < seqlen_q)
-        p = probabilities(scores, scale, lse, seen, 0, MASKED, CONFIG.copied or PRECISION == "bf16x6")
+        p = probabilities(scores, scale, lse, seen, 0, MASKED, CONFIG.copied or CONFIG.precision == "bf16x6")
         dout_base = queries.dout + member * queries.dout_head
-        dout = load_factor(dout_base, start, queries.dout_stride, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
-        dv = add_product(dv, p, dout, CONFIG.copied, PRECISION)
+        dout = load_factor(dout_base, start, queries.dout_stride, seqlen_q, BLOCK_M, True, CONFIG)
+        dv = add_product(dv, p, dout, CONFIG.copied, CONFIG.precision)
         dp = products(
             keys.v, dout, keys.v_base, keys.first, keys.v_stride, keys.seqlen, queries.dout_transposed + copy, start,
             seqlen_q, BLOCK_N, BLOCK_M, CONFIG,
@@ -219,8 +207,8 @@ def _dkdv_of_queries(
         ds = p * (dp - delta[None, :])
         if CONFIG.copied:  # loaded a second time: if it were held since above, its parts would be spilled
             q_base = queries.q + member * queries.q_head
-            q = load_factor(q_base, start, queries.q_stride, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
-        dk = add_product(dk, ds, q, CONFIG.copied, PRECISION)
+            q = load_factor(q_base, start, queries.q_stride, seqlen_q, BLOCK_M, True, CONFIG)
+        dk = add_product(dk, ds, q, CONFIG.copied, CONFIG.precision)
     return dk, dv
 
 
@@ -233,13 +221,10 @@ def dkdv_tile(
 
     where: the keys, not yet loaded.
     """
-    HEAD_DIM: tl.constexpr = CONFIG.head_dim
-    BLOCK_D: tl.constexpr = CONFIG.block_d
-    PRECISION: tl.constexpr = CONFIG.precision
     start_n = where.first
     seqlen_k = where.seqlen
-    k = load_factor(where.k_base, start_n, where.k_stride, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, True, PRECISION)
-    v = load_factor(where.v_base, start_n, where.v_stride, seqlen_k, BLOCK_N, HEAD_DIM, BLOCK_D, True, PRECISION)
+    k = load_factor(where.k_base, start_n, where.k_stride, seqlen_k, BLOCK_N, True, CONFIG)
+    v = load_factor(where.v_base, start_n, where.v_stride, seqlen_k, BLOCK_N, True, CONFIG)
     keys = OwnedKeys(k=k, v=v, k_base=where.k_base, v_base=where.v_base, k_stride=where.k_stride,
                      v_stride=where.v_stride, first=start_n,
                      seqlen=seqlen_k, left=where.left, right=where.right)  # fmt: skip
@@ -248,8 +233,8 @@ def dkdv_tile(
     )
     if CONFIG.split:
         lo, full_lo, full_hi, hi = share(lo, full_lo, full_hi, hi, split.number, split.count, split.length)
-    dk = tl.zeros([BLOCK_N, BLOCK_D], dtype=tl.float32)
-    dv = tl.zeros([BLOCK_N, BLOCK_D], dtype=tl.float32)
+    dk = tl.zeros([BLOCK_N, CONFIG.block_d], dtype=tl.float32)
+    dv = tl.zeros([BLOCK_N, CONFIG.block_d], dtype=tl.float32)
     if CONFIG.one_loop:
         dk, dv = _dkdv_of_queries(dk, dv, keys, queries, lo, hi, scale, BLOCK_M, BLOCK_N, CONFIG, True)
     else:
@@ -261,8 +246,8 @@ def dkdv_tile(
         if CONFIG.has_left:
             dk, dv = _dkdv_of_queries(dk, dv, keys, queries, full_hi, hi, scale, BLOCK_M, BLOCK_N, CONFIG, True)
     if (not CONFIG.split) or lo < hi:
-        store_rows(dk_base, start_n, dk_stride, seqlen_k, dk * softmax_scale, BLOCK_N, HEAD_DIM, BLOCK_D)
-        store_rows(dv_base, start_n, dv_stride, seqlen_k, dv, BLOCK_N, HEAD_DIM, BLOCK_D)
+        store_rows(dk_base, start_n, dk_stride, seqlen_k, dk * softmax_scale, BLOCK_N, CONFIG.head_dim, CONFIG.block_d)
+        store_rows(dv_base, start_n, dv_stride, seqlen_k, dv, BLOCK_N, CONFIG.head_dim, CONFIG.block_d)
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -271,17 +256,15 @@ def dkdv_kernel(
     softmax_scale, CONFIG: tl.constexpr,
 ):  # fmt: skip
     """Compute dk and dv of block_n keys of one key head, summed over its query heads; heads are key heads."""
-    BLOCK_N: tl.constexpr = CONFIG.block_n
-    HEAD_DIM: tl.constexpr = CONFIG.head_dim
     wait_for_previous_kernel(CONFIG.pdl)
-    tiles = tl.cdiv(seqlen_k, BLOCK_N)
+    tiles = tl.cdiv(seqlen_k, CONFIG.block_n)
     tile, head = assign(tl.program_id(0), tiles, total_heads, heads_at_once)
     num_kv_heads = num_heads // group
     batch = tl.cast(head // num_kv_heads, tl.int64)
     head_k = tl.cast(head % num_kv_heads, tl.int64)
     head_q = head_k * group
     rows = (batch * num_heads + head_q) * seqlen_q
-    copy = (batch * num_heads + head_q) * HEAD_DIM * padded(seqlen_q)
+    copy = (batch * num_heads + head_q) * CONFIG.head_dim * padded(seqlen_q)
     k_base = tensors.k + batch * strides.k.batch + head_k * strides.k.head
     v_base = tensors.v + batch * strides.v.batch + head_k * strides.v.head
     queries = StreamedQueries(
@@ -294,10 +277,10 @@ def dkdv_kernel(
     dk_base = tensors.dk + batch * strides.dk.batch + head_k * strides.dk.head
     dv_base = tensors.dv + batch * strides.dv.batch + head_k * strides.dv.head
     keys = OwnedKeys(k=None, v=None, k_base=k_base, v_base=v_base, k_stride=strides.k.row, v_stride=strides.v.row,
-                     first=tile * BLOCK_N, seqlen=seqlen_k, left=left, right=right)  # fmt: skip
+                     first=tile * CONFIG.block_n, seqlen=seqlen_k, left=left, right=right)  # fmt: skip
     dkdv_tile(
         dk_base, dv_base, strides.dk.row, strides.dv.row, keys, queries, OwnSplit(0, 1, 0), scale, softmax_scale,
-        CONFIG.block_m, BLOCK_N, CONFIG,
+        CONFIG.block_m, CONFIG.block_n, CONFIG,
     )  # fmt: skip
 
 
@@ -312,9 +295,6 @@ def dq_dkdv_kernel(
     dq (split.py): under a causal mask, few programs have work in both.
     """
     BLOCK_M: tl.constexpr = CONFIG.block_m
-    HEAD_DIM: tl.constexpr = CONFIG.head_dim
-    BLOCK_D: tl.constexpr = CONFIG.block_d
-    PRECISION: tl.constexpr = CONFIG.precision
     dq_ptr = tensors.dq
     dk_ptr = tensors.dk
     dv_ptr = tensors.dv
@@ -327,7 +307,7 @@ def dq_dkdv_kernel(
         program = program // splits
     tile, head = assign(program, tiles, total_heads, heads_at_once)
     if CONFIG.split:
-        slot = tl.cast(own_split, tl.int64) * total_heads * HEAD_DIM
+        slot = tl.cast(own_split, tl.int64) * total_heads * CONFIG.head_dim
         dq_ptr += slot * seqlen_q
         dk_ptr += slot * seqlen_k
         dv_ptr += slot * seqlen_k
@@ -335,8 +315,8 @@ def dq_dkdv_kernel(
     batch = tl.cast(head // num_heads, tl.int64)
     head_q = tl.cast(head % num_heads, tl.int64)
     row_offset = tl.cast(head, tl.int64) * seqlen_q
-    qt_base = tl.cast(head, tl.int64) * HEAD_DIM * padded(seqlen_q)
-    kt_base = tl.cast(head, tl.int64) * HEAD_DIM * padded(seqlen_k)
+    qt_base = tl.cast(head, tl.int64) * CONFIG.head_dim * padded(seqlen_q)
+    kt_base = tl.cast(head, tl.int64) * CONFIG.head_dim * padded(seqlen_k)
     q_base = tensors.q + batch * strides.q.batch + head_q * strides.q.head
     k_base = tensors.k + batch * strides.k.batch + head_q * strides.k.head
     v_base = tensors.v + batch * strides.v.batch + head_q * strides.v.head
@@ -359,8 +339,8 @@ def dq_dkdv_kernel(
     if start < seqlen_q:
         rows = start + tl.arange(0, BLOCK_M)
         lse = load_logsumexp(tensors.lse + row_offset + rows, rows < seqlen_q)
-        q = load_factor(q_base, start, strides.q.row, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
-        dout = load_factor(dout_base, start, strides.dout.row, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, PRECISION)
+        q = load_factor(q_base, start, strides.q.row, seqlen_q, BLOCK_M, True, CONFIG)
+        dout = load_factor(dout_base, start, strides.dout.row, seqlen_q, BLOCK_M, True, CONFIG)
         delta = tl.load(tensors.delta + row_offset + rows, mask=rows < seqlen_q, other=0.0)
         own = OwnedQueries(q=q, dout=dout, lse=lse, delta=delta, q_base=q_base, dout_base=dout_base,
                            q_stride=strides.q.row, dout_stride=strides.dout.row, first=start,

@@ -20,7 +20,6 @@ def few_queries_kernel(
     """Compute dq, dk and dv of a head. seqlen_q <= block_m; masked: some block needs a mask."""
     BLOCK_M: tl.constexpr = CONFIG.block_m
     BLOCK_N: tl.constexpr = CONFIG.block_n
-    BLOCK_D2: tl.constexpr = CONFIG.block_d2
     wait_for_previous_kernel(CONFIG.pdl)
     head = tl.program_id(0)
     batch = tl.cast(head // num_heads, tl.int64)
@@ -40,9 +39,9 @@ def few_queries_kernel(
     delta = tl.sum(out[0].to(tl.float32) * dout[0].to(tl.float32), 1)
     dq = tl.zeros([BLOCK_M, CONFIG.block_d], dtype=tl.float32)
     dq2 = dq
-    if BLOCK_D2 > 0:
+    if CONFIG.block_d2 > 0:
         delta += tl.sum(out[1].to(tl.float32) * dout[1].to(tl.float32), 1)
-        dq2 = tl.zeros([BLOCK_M, BLOCK_D2], dtype=tl.float32)
+        dq2 = tl.zeros([BLOCK_M, CONFIG.block_d2], dtype=tl.float32)
     for start in tl.range(0, seqlen_k, BLOCK_N):
         start = tl.multiple_of(start, BLOCK_N)
         k = load_panels(k_base, start, strides.k.row, seqlen_k, BLOCK_N, CONFIG, True)
@@ -59,7 +58,7 @@ def few_queries_kernel(
         dv2 = dv
         dk2 = dk
         dq = tl.dot(tl.trans(ds), k[0], dq)
-        if BLOCK_D2 > 0:
+        if CONFIG.block_d2 > 0:
             dv2 = tl.dot(p, dout[1])
             dk2 = tl.dot(ds, q[1])
             dq2 = tl.dot(tl.trans(ds), k[1], dq2)

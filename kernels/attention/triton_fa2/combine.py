@@ -19,21 +19,22 @@ def _rows_of(slot, lo, hi, splits, split_len, limit):
 
 
 @triton.jit
-def _load(base, start, rows_there, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
-    """Load ROWS rows of one head in one slot; zeros where it has none. A single row is read like many."""
-    rows = start + tl.arange(0, ROWS)
-    dims = tl.arange(0, BLOCK_D)
-    mask = (rows < rows_there)[:, None] & (dims < HEAD_DIM)[None, :]
-    return tl.load(base + tl.cast(rows, tl.int64)[:, None] * HEAD_DIM + dims[None, :], mask=mask, other=0.0)
+def _load(base, start, rows_there, CONFIG: tl.constexpr):
+    """Load block_m rows of one head in one slot; zeros where it has none. A single row is read like many."""
+    rows = start + tl.arange(0, CONFIG.block_m)
+    dims = tl.arange(0, CONFIG.block_d)
+    mask = (rows < rows_there)[:, None] & (dims < CONFIG.head_dim)[None, :]
+    return tl.load(base + tl.cast(rows, tl.int64)[:, None] * CONFIG.head_dim + dims[None, :], mask=mask, other=0.0)
 
 
 @triton.jit
-def _store(base, start, stride, limit, values, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
-    """Write ROWS rows of one head; a single row is written like many."""
-    rows = start + tl.arange(0, ROWS)
-    dims = tl.arange(0, BLOCK_D)
+def _store(base, start, stride, limit, values, CONFIG: tl.constexpr):
+    """Write block_m rows of one head; a single row is written like many."""
+    rows = start + tl.arange(0, CONFIG.block_m)
+    dims = tl.arange(0, CONFIG.block_d)
     pointers = base + tl.cast(rows, tl.int64)[:, None] * stride + dims[None, :]
-    tl.store(pointers, values.to(base.dtype.element_ty), mask=(rows < limit)[:, None] & (dims < HEAD_DIM)[None, :])
+    mask = (rows < limit)[:, None] & (dims < CONFIG.head_dim)[None, :]
+    tl.store(pointers, values.to(base.dtype.element_ty), mask=mask)
 
 
 @triton.jit(
@@ -44,46 +45,42 @@ def combine_outputs(
     tensors, strides, num_heads, total_heads, seqlen_q, seqlen_k, left, right, splits, split_len, CONFIG: tl.constexpr
 ):  # fmt: skip
     """Store output and logsumexp of block_m query rows from those of the splits. block_m divides the forward's."""
-    BLOCK_M: tl.constexpr = CONFIG.block_m
-    HEAD_DIM: tl.constexpr = CONFIG.head_dim
-    BLOCK_D: tl.constexpr = CONFIG.block_d
-    SLOTS: tl.constexpr = CONFIG.slots
     wait_for_previous_kernel(CONFIG.pdl)
-    tiles = tl.cdiv(seqlen_q, BLOCK_M)
+    tiles = tl.cdiv(seqlen_q, CONFIG.block_m)
     head = tl.cast(tl.program_id(0) // tiles, tl.int64)
-    start = (tl.program_id(0) % tiles) * BLOCK_M
+    start = (tl.program_id(0) % tiles) * CONFIG.block_m
     shift = seqlen_k - seqlen_q
-    last = tl.minimum(start + BLOCK_M, seqlen_q) - 1 + shift
+    last = tl.minimum(start + CONFIG.block_m, seqlen_q) - 1 + shift
     lo, full_lo, full_hi, hi = key_ranges(
         start + shift, last, seqlen_k, left, right, 16, CONFIG.has_left, CONFIG.has_right
     )
-    rows = start + tl.arange(0, BLOCK_M)
+    rows = start + tl.arange(0, CONFIG.block_m)
     slots_lse = tensors.slots_lse + head * seqlen_q
-    slots_base = tensors.slots + head * seqlen_q * HEAD_DIM
+    slots_base = tensors.slots + head * seqlen_q * CONFIG.head_dim
     slot_rows = tl.cast(total_heads, tl.int64) * seqlen_q
     parts = ()
     lses = ()
-    for slot in tl.static_range(SLOTS):  # issues all loads before the first use
+    for slot in tl.static_range(CONFIG.slots):  # issues all loads before the first use
         there = _rows_of(slot, lo, hi, splits, split_len, seqlen_q)
         offset = slot * slot_rows
-        parts = parts + (_load(slots_base + offset * HEAD_DIM, start, there, BLOCK_M, HEAD_DIM, BLOCK_D),)
+        parts = parts + (_load(slots_base + offset * CONFIG.head_dim, start, there, CONFIG),)
         lse = tl.load(slots_lse + offset + rows, mask=rows < there, other=float("inf"))
         lses = lses + (tl.where(lse == float("inf"), float("-inf"), lse),)  # +inf: a split, or a row, that saw no key
     top = lses[0]
-    for slot in tl.static_range(1, SLOTS):
+    for slot in tl.static_range(1, CONFIG.slots):
         top = tl.maximum(top, lses[slot])
     some = top != float("-inf")
     base = tl.where(some, top, 0.0)
-    total = tl.zeros([BLOCK_M], dtype=tl.float32)
-    out = tl.zeros([BLOCK_M, BLOCK_D], dtype=tl.float32)
-    for slot in tl.static_range(SLOTS):  # a fixed order: the same bits in every layout, with lse and without
+    total = tl.zeros([CONFIG.block_m], dtype=tl.float32)
+    out = tl.zeros([CONFIG.block_m, CONFIG.block_d], dtype=tl.float32)
+    for slot in tl.static_range(CONFIG.slots):  # a fixed order: the same bits in every layout, with lse and without
         weight = tl.exp2((lses[slot] - base).to(tl.float32))
         total += weight
         out += parts[slot] * weight[:, None]
     total = tl.where(some, total, 1.0)
     out = out / total[:, None]
     out_base = tensors.out + head // num_heads * strides.out.batch + head % num_heads * strides.out.head
-    _store(out_base, start, strides.out.row, seqlen_q, out, BLOCK_M, HEAD_DIM, BLOCK_D)
+    _store(out_base, start, strides.out.row, seqlen_q, out, CONFIG)
     if CONFIG.store_lse:
         store_logsumexp(tensors.lse + head * seqlen_q + rows, base, total, some, rows < seqlen_q)
 
@@ -94,17 +91,16 @@ def combine_gradients(
     CONFIG: tl.constexpr,
 ):  # fmt: skip
     """Store dq, dk or dv (by program) of block_m rows from the slots of dq_dkdv_kernel, whose tiles block_m divides."""
-    BLOCK_M: tl.constexpr = CONFIG.block_m
     wait_for_previous_kernel(CONFIG.pdl)
     which = tl.program_id(0) % 3
-    tiles = tl.cdiv(tl.maximum(seqlen_q, seqlen_k), BLOCK_M)
+    tiles = tl.cdiv(tl.maximum(seqlen_q, seqlen_k), CONFIG.block_m)
     head = tl.cast(tl.program_id(0) // 3 // tiles, tl.int64)
-    start = (tl.program_id(0) // 3 % tiles) * BLOCK_M
+    start = (tl.program_id(0) // 3 % tiles) * CONFIG.block_m
     batch = head // num_heads
     head_in_batch = head % num_heads
     if which == 0:
         shift = seqlen_k - seqlen_q
-        last = tl.minimum(start + BLOCK_M, seqlen_q) - 1 + shift
+        last = tl.minimum(start + CONFIG.block_m, seqlen_q) - 1 + shift
         lo, full_lo, full_hi, hi = key_ranges(
             start + shift, last, seqlen_k, left, right, 16, CONFIG.has_left, CONFIG.has_right
         )
@@ -115,7 +111,7 @@ def combine_gradients(
         )  # fmt: skip
     else:
         lo, full_lo, full_hi, hi = query_ranges(
-            start, seqlen_q, seqlen_k, left, right, 16, BLOCK_M, CONFIG.has_left, CONFIG.has_right
+            start, seqlen_q, seqlen_k, left, right, 16, CONFIG.block_m, CONFIG.has_left, CONFIG.has_right
         )
         if which == 1:
             dk_base = tensors.dk + batch * strides.dk.batch + head_in_batch * strides.dk.head
@@ -136,15 +132,12 @@ def _add_slots(
     slots_ptr, base, stride, head, total_heads, start, limit, lo, hi, splits, split_len, CONFIG: tl.constexpr
 ):  # fmt: skip
     """Sum the slots in their order."""
-    ROWS: tl.constexpr = CONFIG.block_m
-    HEAD_DIM: tl.constexpr = CONFIG.head_dim
-    BLOCK_D: tl.constexpr = CONFIG.block_d
-    slots_ptr += head * limit * HEAD_DIM
-    slot_size = tl.cast(total_heads, tl.int64) * limit * HEAD_DIM
-    total = tl.zeros([ROWS, BLOCK_D], dtype=tl.float32)
+    slots_ptr += head * limit * CONFIG.head_dim
+    slot_size = tl.cast(total_heads, tl.int64) * limit * CONFIG.head_dim
+    total = tl.zeros([CONFIG.block_m, CONFIG.block_d], dtype=tl.float32)
     for begin in tl.range(0, splits, CONFIG.at_once):
         for i in tl.static_range(CONFIG.at_once):
             there = _rows_of(begin + i, lo, hi, splits, split_len, limit)
             slot = tl.cast(begin + i, tl.int64) * slot_size
-            total += _load(slots_ptr + slot, start, there, ROWS, HEAD_DIM, BLOCK_D)
-    _store(base, start, stride, limit, total, ROWS, HEAD_DIM, BLOCK_D)
+            total += _load(slots_ptr + slot, start, there, CONFIG)
+    _store(base, start, stride, limit, total, CONFIG)

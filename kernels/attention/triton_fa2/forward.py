@@ -117,20 +117,14 @@ HeadOutput = namedtuple("HeadOutput", "out lse strides batch head_q head")
 
 
 @triton.jit
-def fold_keys(
-    acc, row_sum, row_max, queries, keys, lo, hi, scale, CONFIG: tl.constexpr, MASKED: tl.constexpr
-):  # fmt: skip
+def fold_keys(acc, row_sum, row_max, queries, keys, lo, hi, scale, CONFIG: tl.constexpr, MASKED: tl.constexpr):
     """Fold the keys lo .. hi into the running sum, maximum and output of each query row."""
     BLOCK_N: tl.constexpr = CONFIG.block_n
-    HEAD_DIM: tl.constexpr = CONFIG.head_dim
-    BLOCK_D: tl.constexpr = CONFIG.block_d
     for start in tl.range(lo, hi, BLOCK_N):
         start = tl.multiple_of(start, BLOCK_N)
         k = queries.rows
         if not CONFIG.copied:
-            k = load_factor(
-                keys.k, start, keys.k_stride, keys.seqlen, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED, CONFIG.precision
-            )
+            k = load_factor(keys.k, start, keys.k_stride, keys.seqlen, BLOCK_N, MASKED, CONFIG)
         scores = products(
             queries.rows, k, queries.base, queries.first, queries.stride, queries.seqlen, keys.k_transposed, start,
             keys.seqlen, CONFIG.block_m, BLOCK_N, CONFIG,
@@ -146,7 +140,7 @@ def fold_keys(
             scores = tl.where(seen, scores, float("-inf"))
         factor = 1.0 if CONFIG.scale_first else scale
         p, alpha, row_sum, row_max = weigh(scores, row_sum, row_max, factor, MASKED)
-        v = load_factor(keys.v, start, keys.v_stride, keys.seqlen, BLOCK_N, HEAD_DIM, BLOCK_D, MASKED, CONFIG.precision)
+        v = load_factor(keys.v, start, keys.v_stride, keys.seqlen, BLOCK_N, MASKED, CONFIG)
         acc = add_product(acc * alpha[:, None], p, v, False, CONFIG.precision)
     return acc, row_sum, row_max
 
@@ -188,9 +182,6 @@ def forward_kernel(
     program walks over one split of the keys, and out and lse are the slot of that split (split.py).
     """
     BLOCK_M: tl.constexpr = CONFIG.block_m
-    BLOCK_N: tl.constexpr = CONFIG.block_n
-    HEAD_DIM: tl.constexpr = CONFIG.head_dim
-    BLOCK_D: tl.constexpr = CONFIG.block_d
     out_ptr = tensors.out
     lse_ptr = tensors.lse
     wait_for_previous_kernel(CONFIG.pdl)
@@ -205,24 +196,24 @@ def forward_kernel(
         tile = longest_first(tile, tiles, split_len // BLOCK_M) if CONFIG.split else tiles - 1 - tile
     start_m = tile * BLOCK_M
     batch, head_q, head_k, q_base, k_base, v_base = inputs_of(head, num_heads, group, tensors, strides)
-    kt_base = tensors.k_transposed + (batch * (num_heads // group) + head_k) * HEAD_DIM * padded(seqlen_k)
+    kt_base = tensors.k_transposed + (batch * (num_heads // group) + head_k) * CONFIG.head_dim * padded(seqlen_k)
     rows = start_m + tl.arange(0, BLOCK_M)
     shift = seqlen_k - seqlen_q
     positions = rows + shift
     last_position = tl.minimum(start_m + BLOCK_M, seqlen_q) - 1 + shift
     lo, full_lo, full_hi, hi = key_ranges(
-        start_m + shift, last_position, seqlen_k, left, right, BLOCK_N, CONFIG.has_left, CONFIG.has_right
+        start_m + shift, last_position, seqlen_k, left, right, CONFIG.block_n, CONFIG.has_left, CONFIG.has_right
     )
     if CONFIG.split:
         own_split = (tl.maximum(hi - 1, 0) // split_len + splits - after) % splits
         lo, full_lo, full_hi, hi = share(lo, full_lo, full_hi, hi, own_split, splits, split_len)
         if lo >= hi:
             return
-        out_ptr += tl.cast(own_split, tl.int64) * total_heads * seqlen_q * HEAD_DIM
+        out_ptr += tl.cast(own_split, tl.int64) * total_heads * seqlen_q * CONFIG.head_dim
         lse_ptr += tl.cast(own_split, tl.int64) * total_heads * seqlen_q
 
-    q = load_factor(q_base, start_m, strides.q.row, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, True, CONFIG.precision)
-    acc = tl.zeros([BLOCK_M, BLOCK_D], dtype=tl.float32)
+    q = load_factor(q_base, start_m, strides.q.row, seqlen_q, BLOCK_M, True, CONFIG)
+    acc = tl.zeros([BLOCK_M, CONFIG.block_d], dtype=tl.float32)
     row_sum = tl.zeros([BLOCK_M], dtype=tl.float32)
     row_max = tl.full([BLOCK_M], float("-inf"), dtype=tl.float32)
     queries = Queries(rows=q, base=q_base, stride=strides.q.row, first=start_m, seqlen=seqlen_q, positions=positions)

@@ -22,7 +22,6 @@ def few_keys_kernel(
 
     seqlen_k <= block_n + block_n2; whole: every query sees the first block_n keys.
     """
-    BLOCK_M: tl.constexpr = CONFIG.block_m
     BLOCK_N: tl.constexpr = CONFIG.block_n
     BLOCK_N2: tl.constexpr = CONFIG.block_n2
     wait_for_previous_kernel(CONFIG.pdl)
@@ -40,9 +39,9 @@ def few_keys_kernel(
         v2 = load_panels(v_base, behind, strides.v.row, seqlen_k, BLOCK_N2, CONFIG, True)
     factor = 1.0 if CONFIG.scale_first else scale
     MASKED: tl.constexpr = CONFIG.has_left or CONFIG.has_right or not CONFIG.whole
-    for start in tl.range(first, tl.minimum(first + rows_each, seqlen_q), BLOCK_M):
-        q = load_panels(q_base, start, strides.q.row, seqlen_q, BLOCK_M, CONFIG, True)
-        rows = start + tl.arange(0, BLOCK_M)
+    for start in tl.range(first, tl.minimum(first + rows_each, seqlen_q), CONFIG.block_m):
+        q = load_panels(q_base, start, strides.q.row, seqlen_q, CONFIG.block_m, CONFIG, True)
+        rows = start + tl.arange(0, CONFIG.block_m)
         positions = rows + (seqlen_k - seqlen_q)
         scores = scores_of_panels(q, k, positions, 0, seqlen_k, left, right, scale, BLOCK_N, CONFIG, MASKED)
         scores2 = scores
@@ -77,15 +76,14 @@ def window_kernel(
 
     block_m + left + right <= block_n + block_n2.
     """
-    BLOCK_M: tl.constexpr = CONFIG.block_m
     BLOCK_N: tl.constexpr = CONFIG.block_n
     BLOCK_N2: tl.constexpr = CONFIG.block_n2
     wait_for_previous_kernel(CONFIG.pdl)
     parts = group // heads_each
-    tiles = tl.cdiv(seqlen_q, BLOCK_M)
+    tiles = tl.cdiv(seqlen_q, CONFIG.block_m)
     program = tl.program_id(0)
     head = program // (parts * tiles) * group + program % parts * heads_each
-    start_m = program // parts % tiles * BLOCK_M
+    start_m = program // parts % tiles * CONFIG.block_m
     batch, head_q, head_k, q_base, k_base, v_base = inputs_of(head, num_heads, group, tensors, strides)
     shift = seqlen_k - seqlen_q
     start_n = tl.maximum(start_m + shift - left, 0)
@@ -96,13 +94,13 @@ def window_kernel(
     if BLOCK_N2 > 0:
         k2 = load_panels(k_base, start_n + BLOCK_N, strides.k.row, seqlen_k, BLOCK_N2, CONFIG, True)
         v2 = load_panels(v_base, start_n + BLOCK_N, strides.v.row, seqlen_k, BLOCK_N2, CONFIG, True)
-    rows = start_m + tl.arange(0, BLOCK_M)
+    rows = start_m + tl.arange(0, CONFIG.block_m)
     first = rows + shift - left
     count = tl.maximum(tl.minimum(rows + shift + right + 1, seqlen_k) - first, 0).to(tl.uint32, bitcast=True)
     factor = 1.0 if CONFIG.scale_first else scale
     for i in tl.range(0, heads_each):
         own_q = q_base + tl.cast(i, tl.int64) * strides.q.head
-        q = load_panels(own_q, start_m, strides.q.row, seqlen_q, BLOCK_M, CONFIG, True)
+        q = load_panels(own_q, start_m, strides.q.row, seqlen_q, CONFIG.block_m, CONFIG, True)
         own_first = recomputed(first - start_n)
         scores = _scores_in_window(q, k, own_first, count, scale, BLOCK_N, CONFIG)
         scores2 = scores

@@ -41,13 +41,11 @@ def _store_copy(copy, start, limit, tile, CONFIG: tl.constexpr):
 def _rowsum_of_products(x_base, y_base, x_stride, y_stride, start, limit, CONFIG: tl.constexpr):
     """Return rowsum(x * y), bit for bit as tile_ops.products sums over head_dim on the FMA units."""
     ROWS: tl.constexpr = CONFIG.block_m
-    HEAD_DIM: tl.constexpr = CONFIG.head_dim
-    BLOCK_D: tl.constexpr = CONFIG.block_d
-    CHAIN: tl.constexpr = LONGEST_CHAIN if BLOCK_D > LONGEST_CHAIN else BLOCK_D
+    CHAIN: tl.constexpr = LONGEST_CHAIN if CONFIG.block_d > LONGEST_CHAIN else CONFIG.block_d
     products = tl.zeros([ROWS, ROWS], dtype=tl.float32)
-    for begin in tl.static_range(0, BLOCK_D, CHAIN):
-        x = load_rows(x_base + begin, start, x_stride, limit, ROWS, HEAD_DIM - begin, CHAIN, True)
-        y = load_rows(y_base + begin, start, y_stride, limit, ROWS, HEAD_DIM - begin, CHAIN, True)
+    for begin in tl.static_range(0, CONFIG.block_d, CHAIN):
+        x = load_rows(x_base + begin, start, x_stride, limit, ROWS, CONFIG.head_dim - begin, CHAIN, True)
+        y = load_rows(y_base + begin, start, y_stride, limit, ROWS, CONFIG.head_dim - begin, CHAIN, True)
         products += pinned(tl.dot(x, tl.trans(y), input_precision="ieee"), True)  # a separate sum, as in products
     rows = tl.arange(0, ROWS)
     return tl.sum(tl.where(rows[:, None] == rows[None, :], products, 0.0), 1)

@@ -154,14 +154,12 @@ def stored_scores_kernel(
     softmax_scale, CONFIG: tl.constexpr,
 ):  # fmt: skip
     """Store P and dS of block_m queries and block_n of the keys start .. stop, by the logsumexp and delta."""
-    BLOCK_M: tl.constexpr = CONFIG.block_m
-    BLOCK_N: tl.constexpr = CONFIG.block_n
     wait_for_previous_kernel(CONFIG.pdl)
-    across = tl.cdiv(stop - start, BLOCK_N)
-    tiles = tl.cdiv(seqlen_q, BLOCK_M) * across
+    across = tl.cdiv(stop - start, CONFIG.block_n)
+    tiles = tl.cdiv(seqlen_q, CONFIG.block_m) * across
     local = tl.program_id(0) // tiles
-    start_m = tl.program_id(0) % tiles // across * BLOCK_M
-    column = tl.program_id(0) % across * BLOCK_N
+    start_m = tl.program_id(0) % tiles // across * CONFIG.block_m
+    column = tl.program_id(0) % across * CONFIG.block_n
     start_n = start + column
     shift = seqlen_k - seqlen_q
     if _is_stored(start_m, start_n, shift, left, right, CONFIG):
@@ -170,8 +168,8 @@ def stored_scores_kernel(
         dout_base = tensors.dout + batch * strides.dout.batch + head_q * strides.dout.head
         q = HeadRows(q_base, strides.q.row, seqlen_q)
         k = HeadRows(k_base, strides.k.row, seqlen_k)
-        rows = start_m + tl.arange(0, BLOCK_M)
-        keys = start_n + tl.arange(0, BLOCK_N)
+        rows = start_m + tl.arange(0, CONFIG.block_m)
+        keys = start_n + tl.arange(0, CONFIG.block_n)
         scores = _product_of_rows(q, start_m, k, start_n, CONFIG)
         seen = visible((rows + shift)[:, None], keys[None, :], seqlen_k, left, right, CONFIG.has_left, CONFIG.has_right)
         row = tl.cast(head, tl.int64) * seqlen_q + rows

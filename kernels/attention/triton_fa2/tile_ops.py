@@ -46,16 +46,13 @@ def load_rows(
 
 
 @triton.jit
-def load_factor(
-    base, start, stride, limit,
-    ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+def load_factor(base, start, stride, limit, ROWS: tl.constexpr, MASKED: tl.constexpr, CONFIG: tl.constexpr):
     """Load rows as a factor of products: as they are, or their three bfloat16 parts, which lie `limit` rows apart."""
-    rows = load_rows(base, start, stride, limit, ROWS, HEAD_DIM, BLOCK_D, MASKED)
-    if PRECISION == "bf16x6":
-        plane = tl.cast(limit, tl.int64) * HEAD_DIM
-        middle = load_rows(base + plane, start, stride, limit, ROWS, HEAD_DIM, BLOCK_D, MASKED)
-        low = load_rows(base + 2 * plane, start, stride, limit, ROWS, HEAD_DIM, BLOCK_D, MASKED)
+    rows = load_rows(base, start, stride, limit, ROWS, CONFIG.head_dim, CONFIG.block_d, MASKED)
+    if CONFIG.precision == "bf16x6":
+        plane = tl.cast(limit, tl.int64) * CONFIG.head_dim
+        middle = load_rows(base + plane, start, stride, limit, ROWS, CONFIG.head_dim, CONFIG.block_d, MASKED)
+        low = load_rows(base + 2 * plane, start, stride, limit, ROWS, CONFIG.head_dim, CONFIG.block_d, MASKED)
         rows = (rows, middle, low)
     return rows
 

@@ -99,10 +99,7 @@ def mla_kernel(q_ptr, latents_desc, ropes_desc, kv_ptr, out_ptr, lse_ptr, parts_
     MlaConfig. latents_desc and ropes_desc describe blocks (1, 1, BLOCK_N, PIECE) and (1, 1, BLOCK_N, ROPE) of kv as
     (pages or sequences, 1, keys, dims); without TMA they are not read.
     """
-    BATCH: gl.constexpr = CONFIG.batch
-    PAGE: gl.constexpr = CONFIG.page
-    TMA: gl.constexpr = CONFIG.tma
-    RAGGED: gl.constexpr = BATCH > 0
+    RAGGED: gl.constexpr = CONFIG.batch > 0
     batch, capacity, slots, least = sizes.batch, sizes.capacity, sizes.slots, sizes.least
     row_tiles = part_tiles.row_tiles
     row_tile = gl.program_id(0) % row_tiles
@@ -110,7 +107,7 @@ def mla_kernel(q_ptr, latents_desc, ropes_desc, kv_ptr, out_ptr, lse_ptr, parts_
     gdc_launch_dependents()
     gdc_wait()
     if RAGGED:
-        sequences = gl.arange(0, BATCH, gl.BlockedLayout([1], [32], [4], [0]))
+        sequences = gl.arange(0, CONFIG.batch, gl.BlockedLayout([1], [32], [4], [0]))
         lengths = gl.load(lengths_ptr + sequences, mask=sequences < batch, other=0)
         blocks = _blocks(gl.minimum(gl.maximum(lengths, 0), capacity))
         blocks = gl.where(sequences < batch, blocks, 0)
@@ -155,7 +152,9 @@ def mla_kernel(q_ptr, latents_desc, ropes_desc, kv_ptr, out_ptr, lse_ptr, parts_
         p_empty=gl.allocate_shared_memory(gl.int64, [1], bars),
     )
     for i in gl.static_range(2 * PIECES):
-        mbarrier.init(buffers.full.index(i), count=1 if TMA else 128)  # otherwise each thread arrives for its copies
+        mbarrier.init(
+            buffers.full.index(i), count=1 if CONFIG.tma else 128
+        )  # otherwise each thread arrives for its copies
         mbarrier.init(buffers.empty.index(i), count=1)
     mbarrier.init(buffers.p_full, count=1)
     mbarrier.init(buffers.p_empty, count=2)
@@ -168,8 +167,7 @@ def mla_kernel(q_ptr, latents_desc, ropes_desc, kv_ptr, out_ptr, lse_ptr, parts_
         (scores_partition, (q_ptr, lse_ptr, parts_ptr, lengths_ptr, buffers, work, RAGGED, CONFIG)),
         (values_partition, (out_ptr, parts_ptr, lengths_ptr, buffers, work, RAGGED, 0)),
         (values_partition, (out_ptr, parts_ptr, lengths_ptr, buffers, work, RAGGED, 1)),
-        (copy_partition, (latents_desc, ropes_desc, kv_ptr, lengths_ptr, table_ptr, buffers, work, RAGGED, PAGE, TMA,
-                          CONFIG.whole)),
+        (copy_partition, (latents_desc, ropes_desc, kv_ptr, lengths_ptr, table_ptr, buffers, work, RAGGED, CONFIG)),
     ], [4, 4, 4], [160, 160, 64])  # fmt: skip
 
 
@@ -313,7 +311,7 @@ def values_partition(out_ptr, parts_ptr, lengths_ptr, buffers, work, RAGGED: gl.
 
 @gluon.jit
 def copy_partition(latents_desc, ropes_desc, kv_ptr, lengths_ptr, table_ptr, buffers, work, RAGGED: gl.constexpr,
-                   PAGE: gl.constexpr, TMA: gl.constexpr, WHOLE: gl.constexpr):  # fmt: skip
+                   CONFIG: gl.constexpr):  # fmt: skip
     """Copy the blocks of the share, each piece into the memory of that of the block before the last."""
     layout: gl.constexpr = gl.BlockedLayout([1, 8], [2, 16], [gl.num_warps(), 1], [1, 0])
     narrow: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [gl.num_warps(), 1], [1, 0])
@@ -324,29 +322,29 @@ def copy_partition(latents_desc, ropes_desc, kv_ptr, lengths_ptr, table_ptr, buf
         blocks = _blocks(length)
         block = unit - begin
         count = gl.minimum(blocks - block, work.end - unit)
-        pages = _pages(table_ptr, seq, block * BLOCK_N, length, work, PAGE, layout)
-        pages_of_ropes = _pages(table_ptr, seq, block * BLOCK_N, length, work, PAGE, narrow)
+        pages = _pages(table_ptr, seq, block * BLOCK_N, length, work, CONFIG.page, layout)
+        pages_of_ropes = _pages(table_ptr, seq, block * BLOCK_N, length, work, CONFIG.page, narrow)
         for j in range(count):
             start = (block + j) * BLOCK_N
-            row = start % PAGE if PAGE > 0 else start
-            if TMA and not RAGGED:
-                _load_block(latents_desc, ropes_desc, pages, row, buffers, n, WHOLE)
-            elif TMA:
+            row = start % CONFIG.page if CONFIG.page > 0 else start
+            if CONFIG.tma and not RAGGED:
+                _load_block(latents_desc, ropes_desc, pages, row, buffers, n, CONFIG.whole)
+            elif CONFIG.tma:
                 if start + BLOCK_N <= length:
-                    _load_block(latents_desc, ropes_desc, pages, row, buffers, n, WHOLE)
+                    _load_block(latents_desc, ropes_desc, pages, row, buffers, n, CONFIG.whole)
                 else:
-                    _copy_block(kv_ptr, pages, pages, start, length, buffers, n, work, PAGE, TMA, layout, narrow)
+                    _copy_block(kv_ptr, pages, pages, start, length, buffers, n, work, CONFIG, layout, narrow)
             else:
-                _copy_block(kv_ptr, pages, pages_of_ropes, start, length, buffers, n, work, PAGE, TMA, layout, narrow)
+                _copy_block(kv_ptr, pages, pages_of_ropes, start, length, buffers, n, work, CONFIG, layout, narrow)
             # Loaded before the wait for free memory, so that no copy waits for a page number.
-            pages = _pages(table_ptr, seq, start + BLOCK_N, length, work, PAGE, layout)
-            pages_of_ropes = _pages(table_ptr, seq, start + BLOCK_N, length, work, PAGE, narrow)
+            pages = _pages(table_ptr, seq, start + BLOCK_N, length, work, CONFIG.page, layout)
+            pages_of_ropes = _pages(table_ptr, seq, start + BLOCK_N, length, work, CONFIG.page, narrow)
             n += 1
         unit += count
         if block + count == blocks:
             seq += 1
             begin = unit
-    if RAGGED or not TMA:
+    if RAGGED or not CONFIG.tma:
         async_copy.commit_group()
         async_copy.wait_group(0)
 
@@ -373,22 +371,22 @@ def _load_block(latents_desc, ropes_desc, page, row, buffers, n, WHOLE: gl.const
 
 
 @gluon.jit
-def _copy_block(kv_ptr, pages, pages_of_ropes, start, length, buffers, n, work, PAGE: gl.constexpr,
-                TMA: gl.constexpr, layout: gl.constexpr, narrow: gl.constexpr):  # fmt: skip
+def _copy_block(kv_ptr, pages, pages_of_ropes, start, length, buffers, n, work, CONFIG: gl.constexpr,
+                layout: gl.constexpr, narrow: gl.constexpr):  # fmt: skip
     """Copy a block by cp.async, with zeros beyond the length: any page, and the last block of a length."""
     first = (n & 1) * PIECES
     phase = ((n >> 1) - 1) & 1
     if n >= 2:
         mbarrier.wait(buffers.empty.index(first), phase)
     rope = buffers.ropes.index(n & 1).reshape([BLOCK_N, ROPE])
-    _copy_piece(kv_ptr, pages_of_ropes, start, length, rope, LATENT, work, ROPE, PAGE, narrow)
-    _copied(buffers.full.index(first), TMA)
+    _copy_piece(kv_ptr, pages_of_ropes, start, length, rope, LATENT, work, ROPE, CONFIG.page, narrow)
+    _copied(buffers.full.index(first), CONFIG.tma)
     for i in gl.static_range(PIECES - 1):
         if n >= 2:
             mbarrier.wait(buffers.empty.index(first + 1 + i), phase)
         piece = _piece(buffers, n, _dims_of(i) // PIECE)
-        _copy_piece(kv_ptr, pages, start, length, piece, _dims_of(i), work, PIECE, PAGE, layout)
-        _copied(buffers.full.index(first + 1 + i), TMA)
+        _copy_piece(kv_ptr, pages, start, length, piece, _dims_of(i), work, PIECE, CONFIG.page, layout)
+        _copied(buffers.full.index(first + 1 + i), CONFIG.tma)
 
 
 @gluon.jit

@@ -1,36 +1,38 @@
 """Loads of blocks of a cache: contiguous or paged, 16-bit, float32 or e4m3."""
 
+from collections import namedtuple
+
 import triton
 import triton.language as tl
 
+# Page table of a sequence, the first key that any of its queries sees, and its length.
+SeenKeys = namedtuple("SeenKeys", "table first length")
 SKIPPED = tl.constexpr(-(2**31))  # as a length: nothing is computed or written for the sequence
 
 
 @triton.jit
-def load_block(
-    base, table, start, first_key, length, strides,
-    BLOCK_N: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, PAGE: tl.constexpr, HAS_LEFT: tl.constexpr,
-):  # fmt: skip
-    """Load keys or values (BLOCK_N, BLOCK_D) from `start` on; zeros before first_key, beyond length and HEAD_DIM.
+def load_block(base, strides, start, seen, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, CONFIG: tl.constexpr):
+    """Load keys or values (block_n, BLOCK_D) from `start` on; zeros where none is seen, and beyond HEAD_DIM.
 
-    base: address of a head, in a sequence or in page 0. table: page table of the sequence. strides: page or sequence,
-    head, key, dim. Keys that no query sees are not read, nor are their pages.
+    base: address of a head, in a sequence or in page 0. strides: page or sequence, head, key, dim. seen: a SeenKeys.
+    Keys that no query sees are not read, nor are their pages.
     """
+    PAGE: tl.constexpr = CONFIG.page
     page_stride, _, key_stride, dim_stride = strides
-    offsets = tl.arange(0, BLOCK_N)
+    offsets = tl.arange(0, CONFIG.block_n)
     dims = tl.arange(0, BLOCK_D)
     keys = start + offsets
-    real = keys < length
-    if HAS_LEFT:
-        real = real & (keys >= first_key)
+    real = keys < seen.length
+    if CONFIG.has_left:
+        real = real & (keys >= seen.first)
     if PAGE == 0:
         pointers = base + tl.cast(start, tl.int64) * key_stride + (offsets[:, None] * key_stride + dims * dim_stride)
-    elif PAGE % BLOCK_N == 0:
-        page = tl.load(table + start // PAGE, mask=start < length, other=0)
+    elif PAGE % CONFIG.block_n == 0:
+        page = tl.load(seen.table + start // PAGE, mask=start < seen.length, other=0)
         row = tl.cast(page, tl.int64) * page_stride + tl.cast(start % PAGE, tl.int64) * key_stride
         pointers = base + row + (offsets[:, None] * key_stride + dims * dim_stride)
     else:
-        pages = tl.load(table + keys // PAGE, mask=real, other=0)
+        pages = tl.load(seen.table + keys // PAGE, mask=real, other=0)
         rows = pages.to(tl.int64) * page_stride + (keys % PAGE) * key_stride
         pointers = base + rows[:, None] + dims * dim_stride
     mask = real[:, None]

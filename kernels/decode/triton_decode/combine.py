@@ -65,13 +65,11 @@ def combined(
     parts_ptr: float32 (slots, 2, row_tiles, block_m, block_dv), and from stats_offset on the logsumexp of each row.
     Part 1 of a program begins its tile; part 0 continues a tile. CONFIG.at_once parts are loaded at once.
     """
-    ROWS: tl.constexpr = CONFIG.rows
-    AT_ONCE: tl.constexpr = CONFIG.at_once
-    top = tl.full([ROWS], float("-inf"), dtype=tl.float32)
-    total = tl.zeros([ROWS], dtype=tl.float32)
-    out = tl.zeros([ROWS, DIMS], dtype=tl.float32)
-    for begin in tl.range(first, last + 1, AT_ONCE, num_stages=1):
-        slots = begin + tl.arange(0, AT_ONCE)
+    top = tl.full([CONFIG.rows], float("-inf"), dtype=tl.float32)
+    total = tl.zeros([CONFIG.rows], dtype=tl.float32)
+    out = tl.zeros([CONFIG.rows, DIMS], dtype=tl.float32)
+    for begin in tl.range(first, last + 1, CONFIG.at_once, num_stages=1):
+        slots = begin + tl.arange(0, CONFIG.at_once)
         index = (slots * 2 + (slots == first).to(tl.int32)).to(tl.int64) * row_tiles + row_tile
         at = index * CONFIG.block_m + in_tile[:, None]
         mask = (slots <= last) & real[:, None]

@@ -17,7 +17,7 @@ from .combine import CombinePartsConfig, combine_kernel
 from .launch import INTERPRETED, LaunchOf, prepared, workspace
 from .request import Caches, Request
 from .split import CacheStrides, SplitConfig, split_kernel
-from .tuning import DecodeTile, divide, power_of_2_from, tile
+from .tuning import DecodeTile, divide, power_of_2_from, tile, whole_tiles
 
 _CACHES = {torch.float8_e4m3fn: "e4m3", torch.float32: "float32", torch.bfloat16: "half", torch.float16: "half"}
 _REGISTERS = 65536  # registers of a multiprocessor
@@ -240,7 +240,10 @@ def _spread(r: Request, rows: int, multiprocessors: int) -> str:
     tiles = r.batch * r.num_kv_heads
     if tiles * _PROGRAMS_OF_A_TILE > multiprocessors:
         if multiprocessors < 2 * tiles <= 2 * multiprocessors and r.capacity <= _WHOLE_KEYS[r.head_dim > 64]:
-            return "whole_brief" if _ONE_STEP_KEYS < r.capacity <= _BRIEF_KEYS else "whole"
+            if _ONE_STEP_KEYS < r.capacity <= _BRIEF_KEYS:
+                return "whole_brief"
+            even = r.ragged or r.window_size or whole_tiles(tiles, r.capacity, multiprocessors)
+            return "whole" if even else "uneven"
         return "brief" if r.capacity <= _BRIEF_KEYS else "many"
     most = _SHORT_KEYS * multiprocessors
     if tiles * -(-rows // 16) * r.capacity <= most:

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from .cache import load_block, widened, widened_values
+from .cache import SeenKeys, load_block, widened, widened_values
 from .combine import PartsConfig, combined, store_rows
 from .schedule import block_ends, length_of, sequence_at, share_of, visible_blocks
 
@@ -200,6 +200,7 @@ def _attended(queries, cache, piece, rows, left, CONFIG: tl.constexpr):
     elif CONFIG.has_left:
         bound = tl.minimum(bound, position + left)
     first_key = tl.maximum(piece.length - rows.seqlen_q - left, 0)
+    seen_keys = SeenKeys(cache.table, first_key, piece.length)
     acc = tl.zeros([CONFIG.block_m, CONFIG.block_dv // 2 if PAIRS else CONFIG.block_dv], dtype=tl.float32)
     acc_odd = acc
     row_sum = tl.zeros([CONFIG.block_m], dtype=tl.float32)
@@ -209,17 +210,11 @@ def _attended(queries, cache, piece, rows, left, CONFIG: tl.constexpr):
         q = given_q
         if CONFIG.q_in_loop:  # a load before the loop would delay the first keys; the minimum is 0
             q = tl.load(q_pointers + tl.minimum(start, 0), mask=q_mask, other=0.0)
-        k = load_block(
-            cache.k, cache.table, start, first_key, piece.length, cache.k_strides,
-            BLOCK_N, CONFIG.head_dim, CONFIG.block_d, CONFIG.page, CONFIG.has_left,
-        )  # fmt: skip
+        k = load_block(cache.k, cache.k_strides, start, seen_keys, CONFIG.head_dim, CONFIG.block_d, CONFIG)
         k = widened(k, CONFIG.cache)
         scores = tl.dot(q, tl.trans(k), input_precision="ieee")
         if CONFIG.rope_dim > 0:
-            k_rope = load_block(
-                cache.v, cache.table, start, first_key, piece.length, cache.v_strides,
-                BLOCK_N, CONFIG.rope_dim, CONFIG.rope_dim, CONFIG.page, CONFIG.has_left,
-            )  # fmt: skip
+            k_rope = load_block(cache.v, cache.v_strides, start, seen_keys, CONFIG.rope_dim, CONFIG.rope_dim, CONFIG)
             scores = tl.dot(q_rope, tl.trans(k_rope), scores, input_precision="ieee")
         scores = scores * scale[:, None]
         keys = start + tl.arange(0, BLOCK_N)
@@ -231,18 +226,14 @@ def _attended(queries, cache, piece, rows, left, CONFIG: tl.constexpr):
             acc = tl.dot(p.to(k.dtype), k, acc * alpha[:, None], input_precision="ieee")
         elif PAIRS:
             v = load_block(
-                cache.v, cache.table, start, first_key, piece.length, cache.v_strides,
-                BLOCK_N, CONFIG.head_dim_v // 2, CONFIG.block_dv // 2, CONFIG.page, CONFIG.has_left,
-            )  # fmt: skip
+                cache.v, cache.v_strides, start, seen_keys, CONFIG.head_dim_v // 2, CONFIG.block_dv // 2, CONFIG
+            )
             v_even, v_odd = widened_values(v)
             p = p.to(tl.float16)
             acc = tl.dot(p, v_even, acc * alpha[:, None])
             acc_odd = tl.dot(p, v_odd, acc_odd * alpha[:, None])
         else:
-            v = load_block(
-                cache.v, cache.table, start, first_key, piece.length, cache.v_strides,
-                BLOCK_N, CONFIG.head_dim_v, CONFIG.block_dv, CONFIG.page, CONFIG.has_left,
-            )  # fmt: skip
+            v = load_block(cache.v, cache.v_strides, start, seen_keys, CONFIG.head_dim_v, CONFIG.block_dv, CONFIG)
             v = widened(v, CONFIG.cache)
             acc = tl.dot(p.to(v.dtype), v, acc * alpha[:, None], input_precision="ieee")
     divisor = tl.where(row_sum == 0.0, 1.0, row_sum)

@@ -63,7 +63,7 @@ def test_one_query_token_at_batch_one_uses_most_multiprocessors():
 
 
 def test_as_many_tiles_as_multiprocessors_are_each_a_programs_own_and_one_launch_is_given():
-    for batch, capacity, wanted in ((16, 1024, (128, 1)), (12, 2048, (96, 1)), (12, 8192, (131, 3))):
+    for batch, capacity, wanted in ((16, 1024, (128, 1)), (12, 2048, (96, 1)), (12, 8192, (262, 4))):
         shares = plan_of((32, 8), batch, capacity).shares
         assert (shares.slots, shares.splits) == wanted
     assert len(plan_of((64, 8), 1, 2048).kernels(False)) == 2

@@ -47,8 +47,8 @@ def test_consumers_at_head_dim_256_take_turns_and_split_keys_only_where_that_pay
 
 
 def test_few_causal_queries_on_many_keys_have_the_tiles_of_as_many_tokens() -> None:
-    lengths = {"seqlen_q": 256, "seqlen_k": 32768, "n_heads": 128, "multiprocessors": 132, "l2_bytes": 0}
-    sizes = SimpleNamespace(size=128, head_dim=128, causal=True, window_size=0, **lengths)
+    lengths = {"seqlen_q": 256, "seqlen_k": 32768, "n_heads": 128, "group_size": 16, "multiprocessors": 132}
+    sizes = SimpleNamespace(size=128, head_dim=128, causal=True, window_size=0, l2_bytes=0, **lengths)
     assert _form(sizes, True)[0] == tuning.forward_tiles(128, 128, 32768, True, False)
     assert [tuning.packed_forward_tiles(128, 256, n, True, False).block_n for n in (4095, 0)] == [64, 128]
 

@@ -114,12 +114,12 @@ def test_dealt_tiles_have_one_round_of_heads_in_use(seqlen, head_dim, n_heads, r
     assert tuning.heads_in_l2(seqlen, head_dim, 1, n_heads, seqlen // rows, 132, rounds=1) == heads_in_l2
 
 
-@pytest.mark.parametrize("shape, consumers, split", named(__file__, "causal splits of keys"))
-def test_causal_keys_are_split_where_few_tiles_see_many_keys(shape: tuple[int, ...], consumers: int, split: bool):
-    size, seqlen_q, seqlen_k, n_heads = shape
+@pytest.mark.parametrize("shape, consumers, said", named(__file__, "causal splits of keys"))
+def test_causal_keys_are_split_where_few_tiles_see_many_keys(shape: tuple[int, ...], consumers: int, said: str):
+    size, seqlen_q, seqlen_k, n_heads, *more = shape
     tiles = tuning.forward_tiles(size, size, seqlen_q, True, False, True, seqlen_k)
-    form, splits = tuning.causal_form(tiles, size, tuning.Lengths(seqlen_q, seqlen_k, n_heads, 132))
-    assert (form.consumers, splits) == (consumers, split)
+    form, splits = tuning.causal_form(tiles, size, tuning.Lengths(seqlen_q, seqlen_k, n_heads, 132, *more))
+    assert (form.consumers, form.across_heads, splits) == (consumers, "across" in said, "split" in said)
 
 
 def assert_right_on_hopper(shape: tuple[int, ...], kv_shape: tuple[int, ...], dtype: torch.dtype, causal: bool) -> None:
@@ -156,7 +156,8 @@ def test_short_causal_heads_are_right(head_dim: int) -> None:
     assert_right_on_hopper(*[(13, 16, 500, head_dim)] * 2, torch.bfloat16, causal=True)
 
 
-def test_combined_splits_are_what_all_keys_give(device: str) -> None:
+@pytest.mark.parametrize(("group", "tile", "first_head"), [(1, 1, 4), (3, 5, 2)])  # rows 64 to 99 of the fifth head
+def test_combined_splits_are_what_all_keys_give(device: str, group: int, tile: int, first_head: int) -> None:
     forward = pytest.importorskip("kernels.attention.gluon_hopper.forward", exc_type=ImportError)
     scores, values = torch.randn(64, 96) * 3, torch.randn(96, 16)
     stretches = (slice(0, 10), slice(10, 70), slice(70, 96))
@@ -165,13 +166,12 @@ def test_combined_splits_are_what_all_keys_give(device: str) -> None:
     partial_lse = torch.full((4, 64), math.nan)
     for split, keys in enumerate(stretches, start=1):
         partial_out[split] = scores[:, keys].softmax(1).nan_to_num() @ values[keys]
-        seen = scores[:, keys].logsumexp(1) / math.log(2)
-        partial_lse[split] = torch.where(seen == -math.inf, math.inf, seen)
-    combines = torch.tensor([[1, 4, 1, 3]], dtype=torch.int32, device=device)  # tile 1 of head 1 of sequence 1
+        partial_lse[split] = scores[:, keys].logsumexp(1) / math.log(2)
+    combines = torch.tensor([[tile, first_head, 1, 3]], dtype=torch.int32, device=device)
     out, lse, natural = (torch.full((2, 3, 100, *x), math.nan, device=device) for x in ((16,), (), ()))
     strides = tuple(stride // 8 for stride in out.stride()[:3])
     tensors = (partial_out.to(device), partial_lse.to(device), out, lse, natural, combines)
-    forward.combine_kernel[(1, 4)](*tensors, 3, 100, *strides, 64, 16, 16, True)
+    forward.combine_kernel[(1, 4)](*tensors, 3, group, 100, *strides, 64, 16, 16, True)
     torch.testing.assert_close(out[1, 1, 64:].cpu(), (scores.softmax(1) @ values)[:36], atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(lse[1, 1, 64:].cpu(), scores[:36].logsumexp(1) / math.log(2), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(natural, lse * math.log(2), equal_nan=True)

@@ -29,8 +29,8 @@ def launches_of(
     shape: str, head_dim: int, causal: bool, window: int, long: int, dtype: torch.dtype = torch.bfloat16
 ) -> list[Any]:
     """What is launched for a call."""
-    batch, heads, seqlen_q, seqlen_k = SHAPES[shape]
-    q, k = (torch.zeros(batch, heads, seqlen, head_dim, dtype=dtype) for seqlen in (seqlen_q, seqlen_k))
+    batch, *sizes = SHAPES[shape]
+    q, k = (torch.zeros(batch, heads, seqlen, head_dim, dtype=dtype) for heads, seqlen in sizes)
     made: list[Any] = []
     few = SimpleNamespace(multi_processor_count=PROGRAMS)
     choose = tuning.forward_tiles
