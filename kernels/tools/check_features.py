@@ -83,7 +83,6 @@ def cases(times: int = 1, head_dim: int = 16, lengths: tuple[int, int] = (17, 20
         "padding mask in a window": FeatureCase("mask", (4, 2, 1, q, k, d, d), True, 9 * times, {"mask": padding}),
         "additive mask": FeatureCase("mask", (2, 2, 2, q, k, d, d), asked={"mask": added}),
         "learned mask": FeatureCase("mask_gradient", (2, 2, 2, q, k, d, d), asked={"mask": numbers(1, 2, q, k)}),
-        "learned masks": FeatureCase("mask_gradient", (2, 2, 2, q, k, d, d), asked={"mask": numbers(2, 2, q, k)}),
         "prefixes": FeatureCase("prefix_lengths", (3, 1, 1, k, k, d, d), True, asked={"prefix_lengths": prefixes}),
         "documents": FeatureCase("document_ids", (1, 2, 1, q, k, d, d), True, asked={"document_ids": blocks(1, k, 7)}),
         "blocks": FeatureCase("block_mask", (2, 1, 1, 4 * q, 7 * k, d, d), asked={"block_mask": of_blocks}),

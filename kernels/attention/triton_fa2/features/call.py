@@ -131,12 +131,10 @@ class FeatureCall:
         at_a_time = MASK_PROGRAMS[max(q.shape[3], rows[2].shape[3]) > 32]
         full = {max(1, rounds * at_a_time // max(tiles, 1)) for rounds in (1, 2, 3)}  # parts that leave few places idle
         parts = min(of_batches * of_heads, min(full, key=lambda n: (-(-tiles * n // at_a_time) / n, n)))
-        whole = parts == 1 and sizes[2:] == (seqlen_q, seqlen_k)  # nothing is left to sum
-        dtype = mask.dtype if whole else torch.float32
-        sums = torch.empty(parts, *sizes[:2], seqlen_q, seqlen_k, dtype=dtype, device=q.device)
+        sums = torch.empty(parts, *sizes[:2], seqlen_q, seqlen_k, dtype=torch.float32, device=q.device)
         given = MaskSums(sums, parts, lines, sizes[1], of_batches, of_heads)
         self._launch("dmask", rows, (given, *statistics), (q, k, rows[2]))
-        return (sums[0] if whole else sums.sum(0).sum_to_size(sizes)).view(mask.shape).to(mask.dtype)
+        return sums.sum(0).sum_to_size(sizes).view(mask.shape).to(mask.dtype)
 
     def _launch(
         self, walk: str, strided: Tensors, statistics: tuple[Any, ...], qkv: Tensors, dlse: torch.Tensor | None = None
