@@ -10,6 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+
+if not torch.cuda.is_available():  # before anything imports triton, as for the tests of the kernels
+    os.environ["TRITON_INTERPRET"] = "1"
 
 from results.files.journal import RunFolder, run_folders
 from runner import launch
