@@ -224,7 +224,7 @@ def _tile(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, masks: Masks, name:
         facts: Any = SimpleNamespace(
             size=configs.padded_head_dims(head_dim, v.shape[3])[0], head_dim=head_dim, n_heads=batch * heads,
             seqlen_q=seqlen_q, seqlen_k=k.shape[2], causal=masks[0], window_size=masks[1],
-            multiprocessors=machine.multiprocessors, l2_bytes=machine.l2_bytes,
+            multiprocessors=machine.multiprocessors, l2_bytes=machine.l2_bytes, group_size=heads // k.shape[1],
         )  # fmt: skip
         tiles, _ = plan._form(facts, q.dtype == torch.bfloat16)
         rows = tiles.consumers * configs.ROWS
