@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
+from types import FrameType
 from typing import Any
 
 import torch
@@ -148,12 +149,16 @@ def _count(found: Problem | str) -> None:
 
 def _module_around() -> list[str]:
     """Return the class of the innermost nn.Module whose method is running, if there is one."""
-    frame: Any = sys._getframe()
+    owners = (frame.f_locals.get("self") for frame in _frames())
+    return next(([type(owner).__name__] for owner in owners if isinstance(owner, torch.nn.Module)), [])
+
+
+def _frames() -> Iterator[FrameType]:
+    """Yield the frames of the calls that are running, the innermost first."""
+    frame: FrameType | None = sys._getframe()
     while frame is not None:
-        if isinstance(owner := frame.f_locals.get("self"), torch.nn.Module):
-            return [type(owner).__name__]
+        yield frame
         frame = frame.f_back
-    return []
 
 
 def _problem(describe: Callable[..., Problem | str], *arguments: Any, **options: Any) -> Problem | str:
@@ -168,12 +173,8 @@ def _regime() -> str:
     if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
         _count(GRAPHS)
         return CAPTURED
-    frame = sys._getframe()
-    while frame is not None:
-        if frame.f_code.co_name == _COMPILED[1] and frame.f_code.co_filename.endswith(_COMPILED[0]):
-            return CAPTURED
-        frame = frame.f_back
-    return problem.EAGER
+    compiled = any(x.f_code.co_name == _COMPILED[1] and x.f_code.co_filename.endswith(_COMPILED[0]) for x in _frames())
+    return CAPTURED if compiled else problem.EAGER
 
 
 def _of_tensors(
