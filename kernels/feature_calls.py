@@ -313,7 +313,9 @@ def _check_packed(
 ) -> None:
     starts = cu_seqlens_q.dim() == 1 and cu_seqlens_q.shape == cu_seqlens_k.shape and len(cu_seqlens_q) > 0
     if q.dim() != 3 or k.dim() != 3 or not starts:
-        raise UnsupportedCase("attention_varlen needs (total, heads, head_dim) and as many starts of q as of k.")
+        raise UnsupportedCase(
+            "attention_varlen needs (total, heads, head_dim) tensors and as many starts of q as of k."
+        )
     if not q.device == cu_seqlens_q.device == cu_seqlens_k.device:
         raise UnsupportedCase(f"attention_varlen needs the starts of sequences on {q.device}, where q is.")
     if asked.get("return_max_logits"):
@@ -512,12 +514,16 @@ def _call_of(
     return FeatureCall(found, bool(causal), window_size, scale, "ieee", bounds)
 
 
-def _fake_results(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: object) -> tuple[torch.Tensor, ...]:
+def _fake_results(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: object
+) -> tuple[torch.Tensor, torch.Tensor]:
     lse_dtype = torch.float64 if q.dtype == torch.float32 else torch.float32
     return q.new_empty(*q.shape[:3], v.shape[3]), q.new_empty(q.shape[:3], dtype=lse_dtype)
 
 
-def _fake_gradients(saved: list[torch.Tensor], sinks: torch.Tensor | None, *rest: object) -> tuple[torch.Tensor, ...]:
+def _fake_gradients(
+    saved: list[torch.Tensor], sinks: torch.Tensor | None, *rest: object
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     of_sinks = saved[0].new_empty(0) if sinks is None else torch.empty_like(sinks)
     dq, dk, dv = (x.new_empty(x.shape) for x in saved[:3])
     return dq, dk, dv, of_sinks

@@ -152,9 +152,8 @@ def mla_kernel(q_ptr, latents_desc, ropes_desc, kv_ptr, out_ptr, lse_ptr, parts_
         p_empty=gl.allocate_shared_memory(gl.int64, [1], bars),
     )
     for i in gl.static_range(2 * PIECES):
-        mbarrier.init(
-            buffers.full.index(i), count=1 if CONFIG.tma else 128
-        )  # otherwise each thread arrives for its copies
+        # Without TMA each thread arrives for its copies.
+        mbarrier.init(buffers.full.index(i), count=1 if CONFIG.tma else 128)
         mbarrier.init(buffers.empty.index(i), count=1)
     mbarrier.init(buffers.p_full, count=1)
     mbarrier.init(buffers.p_empty, count=2)
