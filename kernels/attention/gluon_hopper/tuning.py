@@ -285,14 +285,26 @@ def causal_form(tiles: ForwardTiles, size: int, lengths: Lengths) -> tuple[Forwa
 def _split_form(tiles: ForwardTiles, time: float, size: int, lengths: Lengths) -> tuple[float, ForwardTiles, bool]:
     """Return the expected time of tiles that take `time` a block, what becomes of them, and whether keys are split.
 
-    Their rows go on from head to head where tiles are fewer then.
+    Their rows go on from head to head where tiles are fewer then and a consumer can skip the blocks that it must.
     """
-    n_tiles = lengths.tiles_across_heads(tiles.consumers)
+    n_tiles = lengths.tiles(tiles.consumers)
+    across = lengths.tiles_across_heads(tiles.consumers)
+    if across_heads := across < n_tiles and can_skip(tiles, lengths.seqlen_q - ROWS):
+        n_tiles = across
     tile = -(-lengths.seqlen_k // tiles.block_n) + number("tile_blocks")
     whole = -(-n_tiles // lengths.programs) * tile
     split = n_tiles / lengths.programs * tile + number(f"combine_keys_{size}") / tiles.block_n
-    tiles = replace(tiles, across_heads=n_tiles < lengths.tiles(tiles.consumers))
+    tiles = replace(tiles, across_heads=across_heads)
     return time * min(split, whole), tiles, split < number("split_causal_gain") * whole
+
+
+def can_skip(tiles: ForwardTiles, keys: int) -> bool:
+    """Return whether a consumer can skip the blocks of so many keys before its part of a tile.
+
+    With two slots of queries it skips them before it hands back the last values of the tile before. The producer stops
+    at that slot, so a consumer that waited for a block behind it would wait forever.
+    """
+    return tiles.pingpong or tiles.q_slots == 1 or -(-keys // tiles.block_n) < tiles.kv_slots
 
 
 def heads_in_l2(
