@@ -3,7 +3,8 @@
 import math
 
 # What a factor of two counts, a fifth of it beyond 256: as in kernels.problem, so that a program decides the same.
-WEIGHTS = {"head_dim": 0.5, "head_dim_v": 0.5, "seqlen_q": 2.0, "keys": 1.0, "causal": 1.0, "group": 0.25, "heads": 0.1}
+WEIGHTS = {"head_dim": 0.35, "head_dim_v": 0.35, "padded": 0.3, "seqlen_q": 2.0, "keys": 1.0, "causal": 1.0,
+           "group": 0.25, "heads": 0.1}  # fmt: skip
 FULL, BEYOND = 256, 0.2
 
 
@@ -44,6 +45,7 @@ def sizes_of(batch, num_heads, num_kv_heads, seqlen_q, seqlen_k, head_dim, head_
     return {
         "head_dim": head_dim,
         "head_dim_v": head_dim_v or head_dim,
+        "padded": head_dim and 1 << (head_dim - 1).bit_length(),
         "seqlen_q": seqlen_q,
         "keys": seqlen_k and min(seqlen_k, window_size or seqlen_k),
         "causal": None if causal is None else 1 + causal,

@@ -392,8 +392,10 @@ def test_tensors_of_another_shape_have_no_problem_and_distances_count_doublings(
     one = Problem("float16", "full", 2, 8, 8, 1024, 1024, 64, 64)
     assert one.distance(one) == 0
     assert one.distance(replace(one, head_dim=128, head_dim_v=128)) == 1
+    eighty = replace(one, head_dim=80, head_dim_v=80)
+    assert eighty.distance(replace(one, head_dim=96, head_dim_v=96)) < eighty.distance(one)  # both compiled for 128
     assert one.distance(replace(one, num_kv_heads=2)) == 0.5
-    assert one.distance(replace(one, head_dim_v=128, features=("head_dim_v",))) == 0.5  # a size, no class
+    assert one.distance(replace(one, head_dim_v=128, features=("head_dim_v",))) == 0.35  # a size, no class
     assert one.distance(replace(one, batch=None, num_heads=None, num_kv_heads=None)) == 0
     causal = replace(one, mask="causal", seqlen_k=128)
     assert one.distance(causal) == pytest.approx(1 + 1 + 2 * 0.2)  # a doubling counts less from 256 on
