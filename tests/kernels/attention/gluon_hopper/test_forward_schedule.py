@@ -122,15 +122,6 @@ def test_causal_keys_are_split_where_few_tiles_see_many_keys(shape: tuple[int, .
     assert (form.consumers, form.across_heads, splits) == (consumers, "across" in said, "split" in said)
 
 
-@pytest.mark.parametrize("q_slots", [1, 2])
-@pytest.mark.parametrize("skipped", [0, 3, 5, 6, 9])
-def test_a_consumer_skips_only_blocks_that_the_producer_can_load(q_slots: int, skipped: int) -> None:
-    tiles = replace(tuning.forward_tiles(64, 64, 300, True, False, True, 8192), q_slots=q_slots, pingpong=False)
-    in_use = {0} if q_slots == 2 else set()  # the values of a tile's last block, while it skips those behind them
-    loaded = [block - tiles.kv_slots not in in_use for block in range(1, skipped + 1)]
-    assert tuning.can_skip(tiles, tiles.block_n * skipped) == all(loaded)
-
-
 def assert_right_on_hopper(shape: tuple[int, ...], kv_shape: tuple[int, ...], dtype: torch.dtype, causal: bool) -> None:
     from kernels.attention.gluon_hopper.plan import plan_of
 
