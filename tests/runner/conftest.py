@@ -82,7 +82,7 @@ def runner(tmp_path: Path) -> Iterator[Runner]:
     runner.end()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def wait_for() -> Callable[..., Any]:
     """Waits for a condition, and fails at once if no run is left that could bring it."""
 
