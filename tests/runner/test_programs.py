@@ -187,7 +187,7 @@ def test_a_tune_of_two_levels_is_a_run_of_each_within_the_time_of_one(monkeypatc
 @pytest.mark.slow  # a sweep by the real worker
 def test_a_tune_on_a_cpu_is_obeyed_by_programs_that_start_afterwards(tuner, tmp_path, monkeypatch) -> None:
     del tuner.environment["ATTNBENCH_WORKER"]
-    path = recording(tmp_path, 1024)
+    path = recording(tmp_path, 256)
     done = tuner("tune", "--program", path, "--device", "cpu", "--quick", *NAMES)
     assert done.returncode == 0, done.stderr
     assert ("problems timed eagerly" in done.stderr) != ("No rule follows" in done.stderr)  # on a busy computer
@@ -195,7 +195,7 @@ def test_a_tune_on_a_cpu_is_obeyed_by_programs_that_start_afterwards(tuner, tmp_
     rule = {"format": rule_file.FORMAT, "version": rule_file.VERSION, "gpu": "CPU", "chip": {}, "runs": {}}
     (call,) = programs.load(Path(path)).tuned
     rule_file.install(rule | {"points": [{"problem": call.problem, "implementation": "torch_sdpa_math"}]})
-    code = "import torch, kernels; x = torch.randn(1, 2, 1024, 16).requires_grad_(); "
+    code = "import torch, kernels; x = torch.randn(1, 2, 256, 16).requires_grad_(); "
     code += "print(kernels.explain(x, x, x, causal=True))"
     told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=tuner.environment, capture_output=True, text=True)
     assert "your rule" in told.stdout and "measured at float32 causal" in told.stdout, told.stderr
