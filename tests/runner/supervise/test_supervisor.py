@@ -21,9 +21,9 @@ from tests.runner.conftest import ROOT, Runner
 from tests.runner.fast_worker import number_of
 from tests.runner.small_sweeps import FAST, FAST_ROWS, FEW, TINY, latencies, statuses
 
-KILLS = int(os.environ.get("ATTNBENCH_KILLS", "9"))
+KILLS = int(os.environ.get("ATTNBENCH_KILLS", "6"))
 FEW_KILLS = KILLS if "ATTNBENCH_KILLS" in os.environ else 3
-LENGTHS = -(-KILLS // 6)  # seqlens of a sweep that has rows for all kills
+LENGTHS = -(-KILLS // 4)  # seqlens of a sweep that has rows for all kills
 REAL, LIMIT = ("torch_naive", "torch_sdpa_math", "hangs", "kills_itself"), ("--step-limit", "20")
 
 
