@@ -357,6 +357,7 @@ def caught(device: str, dtypes: tuple[str, ...]) -> list[BugFinding]:
     for dtype in dtypes:
         for case in dict.fromkeys(bug.case for bug in PLANTED):
             there = [bug for bug in PLANTED if bug.case == case and dtype in bug.dtypes]
+            there.append(PlantedBug(f"{SOUND}, {'window' if case.window_size else case.inputs or 'plain'}"))
             findings += _measured(replace(case, dtype=dtype), there, device)
     for bug in ON_CPU if device == "cpu" else (*ON_CPU, *ON_GPU):
         with ExitStack() as process:
@@ -365,12 +366,12 @@ def caught(device: str, dtypes: tuple[str, ...]) -> list[BugFinding]:
             process.callback(_set_l2_aside if device != "cpu" else int, 0)
             process.callback(torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled())
             process.callback(torch.backends.cuda.enable_flash_sdp, torch.backends.cuda.flash_sdp_enabled())
-            findings += _measured(bug.case, [bug], device, sound=False)
+            findings += _measured(bug.case, [bug], device)
     return findings
 
 
-def _measured(case: Case, bugs: list[PlantedBug], device: str, *, sound: bool = True) -> list[BugFinding]:
-    """Return the findings of the sound version, if wanted, and of bugs, measured as the implementations of a sweep."""
+def _measured(case: Case, bugs: list[PlantedBug], device: str) -> list[BugFinding]:
+    """Return the findings of bugs and of sound versions, measured as the implementations of a sweep."""
     rows: list[Measurement] = []
     clocks: dict[str, Stopwatch] = {"eager": EagerStopwatch()}
     if device != "cpu":
@@ -379,19 +380,15 @@ def _measured(case: Case, bugs: list[PlantedBug], device: str, *, sound: bool = 
     bench = Bench("planted", device, _BRIEF, (timing,), 0, rows.append, lambda *_: None, Telemetry(None), clocks)
     plain = replace(registry.get("torch_naive"), memory={"growth": "linear"})
     made = {bug.name: bug.around(fused({})) if bug.around else fused(bug.changes) for bug in bugs}
-    made |= {SOUND: fused({})} if sound else {}
     named = {name: replace(plain, name=name, attention=attention) for name, attention in made.items()}
     # On a busy machine the limit would decide how many calls are looked at.
     with mock.patch.dict(registry.implementations(), named), mock.patch.object(check, "LONGEST_LOOK_S", math.inf):
         run_case(bench, case, [Cell(case, name, mode) for name in named for mode in EVERY])
     status = {(row.implementation, row.mode): row.status for row in rows if row.metric == "latency_ms"}
     findings = []
-    if sound:
-        kind = "window" if case.window_size else case.inputs or "plain"
-        refused = tuple(mode for mode in EVERY if status[SOUND, mode] is not Status.OK)
-        findings.append(BugFinding(f"{SOUND}, {kind}", str(case.dtype), refused))
     for bug in bugs:
-        missed = tuple(mode for mode in bug.modes if status[bug.name, mode] is not Status.INCORRECT)
+        wanted = Status.OK if bug.name.startswith(SOUND) else Status.INCORRECT
+        missed = tuple(mode for mode in bug.modes if status[bug.name, mode] is not wanted)
         findings.append(BugFinding(bug.name, str(case.dtype), missed))
     return findings
 

@@ -82,6 +82,13 @@ def runner(tmp_path: Path) -> Iterator[Runner]:
     runner.end()
 
 
+@pytest.fixture
+def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let commands that run in this process have their home here, and set Triton's interpreter for one test only."""
+    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+
+
 @pytest.fixture(scope="session")
 def wait_for() -> Callable[..., Any]:
     """Waits for a condition, and fails at once if no run is left that could bring it."""

@@ -160,8 +160,7 @@ def test_a_tune_of_nothing_is_refused(capsys, words: tuple[str, ...], sentence: 
     assert sentence in capsys.readouterr().err
 
 
-def test_a_tune_of_two_levels_is_a_run_of_each_within_the_time_of_one(monkeypatch, tmp_path, capsys) -> None:
-    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
+def test_a_tune_of_two_levels_is_a_run_of_each_within_the_time_of_one(at_home, monkeypatch, tmp_path, capsys) -> None:
     monkeypatch.setattr(tune, "QUICK_S", 0.0)
     made: list = []
 
@@ -201,9 +200,8 @@ def test_a_tune_on_a_cpu_is_obeyed_by_programs_that_start_afterwards(tuner, tmp_
     assert "your rule" in told.stdout and "measured at float32 causal" in told.stdout, told.stderr
 
 
-def test_a_list_asks_to_renew_a_rule_of_other_versions(tmp_path, monkeypatch) -> None:
+def test_a_list_asks_to_renew_a_rule_of_other_versions(at_home, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("ATTNBENCH_RULES", str(tmp_path))
-    monkeypatch.setenv("TRITON_INTERPRET", "1")  # which the command sets, for its whole process
     rule = {"format": rule_file.FORMAT, "version": rule_file.VERSION, "gpu": "CPU", "chip": {}, "points": []}
     for version, asks in ((torch.__version__, False), ("1.13", True)):
         rule_file.install({**rule, "runs": {"a-run": {"torch": version}}})
@@ -214,11 +212,9 @@ def test_a_list_asks_to_renew_a_rule_of_other_versions(tmp_path, monkeypatch) ->
 
 
 @pytest.mark.slow  # compares timings in turns
-def test_a_proof_times_both_sides_in_turns_and_adds_up_the_calls(tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
+def test_a_proof_times_both_sides_in_turns_and_adds_up_the_calls(at_home, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("ATTNBENCH_RULES", str(tmp_path / "rules"))
     monkeypatch.setattr(prove, "ROUNDS", 2)
-    monkeypatch.setenv("TRITON_INTERPRET", "1")  # which the command sets, for its whole process
     path = recording(tmp_path, 48, 80)
     record = json.loads(Path(path).read_text())
     packed, compiled = (dict(record["calls"][0]["problem"], **more) for more in ({"batch": 2}, {"regime": "captured"}))
@@ -253,8 +249,7 @@ def test_a_proof_times_both_sides_in_turns_and_adds_up_the_calls(tmp_path, monke
 TINY = Path(__file__).with_name("tiny_steps.toml").read_text()
 
 
-def test_whole_steps_of_a_declared_model_are_timed_with_both_attentions(tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
+def test_whole_steps_of_a_declared_model_are_timed_with_both_attentions(at_home, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(steps, "SECONDS", 0.0)
     monkeypatch.setattr(steps, "ALLOWED", 0.0)
     file = tmp_path / "models.toml"
@@ -348,10 +343,9 @@ def test_no_turn_of_a_compiled_step_compiles_for_the_other_side(tmp_path, monkey
     assert all(a is b for a, b in zip(*(x.parameters() for x in found[0]), strict=True))
 
 
-def test_a_program_is_warmed_and_new_lengths_are_timed(tmp_path, monkeypatch, capsys) -> None:
+def test_a_program_is_warmed_and_new_lengths_are_timed(at_home, tmp_path, monkeypatch, capsys) -> None:
     from runner import new_shapes
 
-    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
     assert main(["warm", "--program", recording(tmp_path, 48, 80), "--device", "cpu"]) == 0
     assert "0 kernels compiled, 0 found in Triton's cache" in (said := capsys.readouterr().out) and "2 calls" in said
 

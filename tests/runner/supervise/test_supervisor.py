@@ -29,7 +29,7 @@ REAL, LIMIT = ("torch_naive", "torch_sdpa_math", "hangs", "kills_itself"), ("--s
 
 @pytest.fixture(scope="module")
 def resumed(tmp_path_factory, wait_for) -> Iterator[tuple[Runner, list[str], subprocess.Popen[str]]]:
-    """A sweep by the real worker after a kill -9 and the lines until then; it waits for a hang during other tests."""
+    """A sweep by the real worker, resumed after a kill -9, and its lines until then."""
     runner = Runner(tmp_path_factory.mktemp("resumed") / "home")
     runner.use("faulty_worker")
     process = runner.start("run", *TINY, "--implementations", ",".join(REAL), "--set", "modes=fwd", *LIMIT)
@@ -38,12 +38,6 @@ def resumed(tmp_path_factory, wait_for) -> Iterator[tuple[Runner, list[str], sub
     process.communicate()
     yield runner, runner.lines(), runner.start("run", "--resume", runner.folder().run_id, *LIMIT)
     runner.end()
-
-
-@pytest.mark.slow
-def test_kill_9_of_the_supervisor_of_a_real_worker_loses_nothing(resumed) -> None:
-    runner, before, _ = resumed
-    assert before and runner.lines()[: len(before)] == before
 
 
 def test_every_cell_gets_its_number_and_a_resume_measures_what_is_lost_by_the_same_kernels_alone(runner) -> None:
@@ -70,6 +64,7 @@ def test_every_cell_gets_its_number_and_a_resume_measures_what_is_lost_by_the_sa
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("resumed")  # which waits for a hang meanwhile
 def test_a_finished_sweep_is_in_the_database_where_there_is_one(runner, request) -> None:
     duckdb = pytest.importorskip("duckdb", reason="no database is installed")
     shipped = request.getfixturevalue("shipped")
@@ -258,7 +253,7 @@ def test_the_supervisor_and_the_command_line_never_import_torch() -> None:
 
 
 @pytest.mark.slow
-def test_a_kernel_that_hangs_is_ended_and_a_worker_that_is_killed_costs_one_cell(resumed) -> None:
+def test_kill_9_of_the_supervisor_of_a_real_worker_loses_nothing_and_a_kernel_that_hangs_is_ended(resumed) -> None:
     runner, before, process = resumed
     said = process.communicate(timeout=HANG_S)[1]
     assert process.returncode == 0, said

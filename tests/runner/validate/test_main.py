@@ -45,8 +45,7 @@ def test_the_grids_have_enough_forwards(sweep) -> None:
     assert sweep.modes == ("fwd",)
 
 
-def test_a_change_that_is_none_is_refused_and_nothing_is_measured(tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
+def test_a_change_that_is_none_is_refused_and_nothing_is_measured(at_home, capsys) -> None:
     assert __main__.main(("both", "--device", "cpu", "--set", "seqlen")) == 2
     assert capsys.readouterr().err == "--set 'seqlen' is not AXIS=VALUES, such as seqlen=1024,2048.\n"
 
@@ -156,8 +155,7 @@ def test_a_tune_finds_a_hidden_rule_again_from_made_up_times() -> None:
     assert tuned.agreed(*(replace(rule, points=(point, *same)) for point in tied))[1]
 
 
-def test_existing_runs_are_judged_again_without_measuring(tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
+def test_existing_runs_are_judged_again_without_measuring(at_home, tmp_path, monkeypatch, capsys) -> None:
     from results.files.journal import RunFolder
 
     for name, factor in (("a", 1.0), ("b", 1.0), ("c", 1.05)):
