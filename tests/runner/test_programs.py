@@ -21,7 +21,7 @@ from results import programs
 from results.files.journal import RunFolder
 from results.recommend import rule_file
 from results.records import Run
-from runner import listing, prove, steps, sweeps, tune
+from runner import listing, new_shapes, prove, steps, sweeps, tune
 from runner.__main__ import EXIT_CANCELLED, main
 from runner.locks import device_lock
 from runner.supervise.job import Cancelled
@@ -344,8 +344,6 @@ def test_no_turn_of_a_compiled_step_compiles_for_the_other_side(tmp_path, monkey
 
 
 def test_a_program_is_warmed_and_new_lengths_are_timed(at_home, tmp_path, monkeypatch, capsys) -> None:
-    from runner import new_shapes
-
     assert main(["warm", "--program", recording(tmp_path, 48, 80), "--device", "cpu"]) == 0
     assert "0 kernels compiled, 0 found in Triton's cache" in (said := capsys.readouterr().out) and "2 calls" in said
 
