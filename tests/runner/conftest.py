@@ -98,7 +98,7 @@ def wait_for() -> Callable[..., Any]:
         while not (answer := condition()):
             why = lost() or (time.monotonic() > deadline and f"Waited {HANG_S:.0f} s.")
             assert not why or condition(), f"{what}: {why}"
-            time.sleep(0.005)
+            time.sleep(0.01)
         return answer
 
     return wait
