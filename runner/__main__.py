@@ -84,11 +84,11 @@ def _preset(protocol: Protocol) -> dict[str, Any]:
 
 
 def _list(options: argparse.Namespace) -> int:
-    from runner import listing  # imports torch, which `run` must not load in this process
-
     if options.on or options.address:
-        listing.show_cluster(cluster.describe(options.address), as_json=options.json)
+        cluster.show(cluster.describe(options.address), as_json=options.json)
         return 0
+    from runner import listing  # imports torch, which takes seconds, and which `run` must not load in this process
+
     listing.show_list(home(), options.device, as_json=options.json)
     return 0
 

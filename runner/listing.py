@@ -71,19 +71,6 @@ def old_rule(target: devices.DeviceInfo) -> str | None:
     return f"The rule {path} was measured with another {' and '.join(other)}. Renew it: python -m runner tune"
 
 
-def show_cluster(found: dict[str, Any], *, as_json: bool) -> None:
-    """Print the nodes of a cluster with their GPUs and the number of free ones."""
-    if as_json:
-        print(json.dumps(found))
-        return
-    where = f"at {found['address']}" if found["address"] else "of this machine"
-    count = len(found["nodes"])
-    print(f"Ray {found['ray']} {where}: {count} node{'' if count == 1 else 's'}")
-    for node in found["nodes"]:
-        gpus = f"{node['gpus']} x {node['kind'] or 'GPU of no named kind'}, {node['free']} free" if node["gpus"] else ""
-        print(f"  {node['host']:<24}{node['address']:<18}{gpus or 'no GPU'}, {node['cpus']} CPUs")
-
-
 def show_plan(
     sweep: Sweep,
     device: str | None,

@@ -4,6 +4,7 @@ Needs the package ray.
 """
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -83,6 +84,19 @@ def describe(address: str | None) -> dict[str, Any]:
         free = ray.available_resources()
         nodes = [_node(ray, node) for node in ray.nodes() if node["Alive"]]
         return {"address": address, "nodes": nodes, "free": free.get("GPU", 0.0), "ray": ray.__version__}
+
+
+def show(found: dict[str, Any], *, as_json: bool) -> None:
+    """Print the nodes of a cluster with their GPUs and the number of free ones."""
+    if as_json:
+        print(json.dumps(found))
+        return
+    where = f"at {found['address']}" if found["address"] else "of this machine"
+    count = len(found["nodes"])
+    print(f"Ray {found['ray']} {where}: {count} node{'' if count == 1 else 's'}")
+    for node in found["nodes"]:
+        gpus = f"{node['gpus']} x {node['kind'] or 'GPU of no named kind'}, {node['free']} free" if node["gpus"] else ""
+        print(f"  {node['host']:<24}{node['address']:<18}{gpus or 'no GPU'}, {node['cpus']} CPUs")
 
 
 def chosen_cards(ray: Any, request: ClusterChoice, device: str | None) -> list[str | None]:

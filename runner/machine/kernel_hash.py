@@ -48,23 +48,14 @@ def _read(source: bytes, package: str) -> tuple[bytes, frozenset[str]]:
     Docstrings and IMPLEMENTATIONS are left out of the parts. Cached, because a driver hashes repeatedly.
     """
     tree = ast.parse(source)
-    names: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant):
-            names |= {node.value} if isinstance(node.value, str) else set()
-        elif isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            if node.level:
-                node.module = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
-                node.level = 0
-            names |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
-        elif isinstance(node, _WITH_DOCSTRING) and ast.get_docstring(node, clean=False) is not None:
-            node.body = node.body[1:]
-    tree.body = [node for node in tree.body if not _declares(node)]
+    declared = [node for node in tree.body if _declares(node)]
+    tree.body = [node for node in tree.body if node not in declared]
     parts: list[str] = []
-    _add_parts(tree, parts)
-    return "".join(f"{part}\0" for part in parts).encode(), frozenset(names)
+    names: set[str] = set()
+    _add_parts(tree, parts, names, package)
+    for node in declared:
+        _add_parts(node, [], names, package)
+    return "\0".join((*parts, "")).encode(), frozenset(names)
 
 
 def _file(folder: Path, name: str) -> Path | None:
@@ -83,15 +74,24 @@ def _declares(node: ast.stmt) -> bool:
     return any(isinstance(target, ast.Name) and target.id == _DECLARED for target in targets)
 
 
-def _add_parts(node: ast.AST, parts: list[str]) -> None:
-    """Append a syntax tree in order, without empty fields; `ast.dump` differs between versions of Python."""
+def _add_parts(node: ast.AST, parts: list[str], names: set[str], package: str) -> None:
+    """Append a syntax tree in order, without empty fields, and its dotted names; `ast.dump` differs between Pythons."""
+    if isinstance(node, ast.ImportFrom):
+        if node.level:
+            node.module = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+            node.level = 0
+        names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    elif isinstance(node, _WITH_DOCSTRING) and ast.get_docstring(node, clean=False) is not None:
+        node.body = node.body[1:]
     parts.append(type(node).__name__)
     for name in node._fields:
         value = getattr(node, name, None)
-        for each in value if isinstance(value, list) else [] if value is None else [value]:
+        for each in value if isinstance(value, list) else () if value is None else (value,):
             parts.append(name)
             if isinstance(each, ast.AST):
-                _add_parts(each, parts)
-            else:
-                parts.append(repr(each))
+                _add_parts(each, parts, names, package)
+                continue
+            parts.append(repr(each))
+            if isinstance(each, str) and "." in each:
+                names.add(each)
     parts.append(")")

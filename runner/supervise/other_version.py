@@ -23,7 +23,7 @@ from runner.supervise.job import Refused
 _GIT_LIMIT_S = 60
 _SHORT = 7  # digits of a commit or hash in names
 _MEASURES = ("runner", "results")  # packages that a worker needs in addition to kernels
-_LEFT_OUT = shutil.ignore_patterns("published", "runs", "__pycache__", "*.duckdb*")
+_LEFT_OUT = shutil.ignore_patterns("published", "runs", "*.duckdb*")  # bytecode is copied with its source's time
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,7 @@ def laid_out(other: OtherVersion) -> Iterator[Path]:
                 raise Refused(f"Commit {other.commit} has no folder `kernels`.")
             with tarfile.open(fileobj=io.BytesIO(archive)) as files:
                 files.extractall(tree, filter="data")
-        found = kernel_hash(tree / "kernels")
-        if other.kernel_hash and found != other.kernel_hash:
+        if other.kernel_hash and (found := kernel_hash(tree / "kernels")) != other.kernel_hash:
             raise Refused(
                 f"Run {other.run!r} recorded the kernel hash {other.kernel_hash}; commit {other.commit} has {found}. "
                 "Its kernels had uncommitted changes, or an earlier version computed the hash. "

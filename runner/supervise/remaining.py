@@ -7,7 +7,7 @@ shape, so a plain ratio of elapsed to estimated time would vary severalfold duri
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 from results.records import Measurement
 from runner.cells import Cell
@@ -43,7 +43,8 @@ class Remaining:
         planned = [cell for cell in cells if not cell.reason]
         # Fixed time of a cell. Cells of the interpreter, which are not timed, have no estimate and are skipped.
         self._floor_s = min((cell.seconds for cell in planned if cell.seconds), default=0.0)
-        self._call_s = {cell: self._call_of(max(0.0, cell.seconds - self._floor_s)) for cell in planned}
+        call_of = cache(self._call_of)  # many cells have the same estimate
+        self._call_s = {cell: call_of(max(0.0, cell.seconds - self._floor_s)) for cell in planned}
         self._measured_s: dict[Cell, float] = {}  # seconds of one call
         # Estimated and measured seconds of the largest call so far, by implementation, mode and dtype.
         self._largest: dict[tuple[str, str, str | None], tuple[float, float]] = {}

@@ -83,6 +83,13 @@ def runner(tmp_path: Path) -> Iterator[Runner]:
 
 
 @pytest.fixture
+def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let commands that run in this process have their home here, and set Triton's interpreter for one test only."""
+    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+
+
+@pytest.fixture(scope="session")
 def wait_for() -> Callable[..., Any]:
     """Waits for a condition, and fails at once if no run is left that could bring it."""
 
@@ -91,7 +98,7 @@ def wait_for() -> Callable[..., Any]:
         while not (answer := condition()):
             why = lost() or (time.monotonic() > deadline and f"Waited {HANG_S:.0f} s.")
             assert not why or condition(), f"{what}: {why}"
-            time.sleep(0.005)
+            time.sleep(0.01)
         return answer
 
     return wait

@@ -23,10 +23,8 @@ from tests.runner.small_sweeps import FEW, TINY
 
 
 @pytest.fixture
-def complaint(tmp_path, monkeypatch, capsys):
+def complaint(at_home, tmp_path, capsys):
     """What a command that cannot start says; it must leave no run behind."""
-    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
-    monkeypatch.setenv("TRITON_INTERPRET", "1")  # which a plan sets, for its whole process
 
     def ask(*words: str) -> tuple[int, str]:
         code = main(words)
@@ -39,10 +37,8 @@ def complaint(tmp_path, monkeypatch, capsys):
 
 
 @pytest.fixture
-def say(tmp_path, monkeypatch, capsys):
+def say(at_home, capsys):
     """What a command prints on stdout; in this process, which has torch already."""
-    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
-    monkeypatch.setenv("TRITON_INTERPRET", "1")  # which the command sets, for its whole process
 
     def command(*words: str) -> str:
         assert main(words) == 0
@@ -69,8 +65,7 @@ def test_what_only_the_worker_knows_is_checked_too(runner) -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"), cases(__file__, "test_a_run_that_cannot_go_on_is_refused_with_a_sentence")
 )
-def test_a_run_that_cannot_go_on_is_refused_with_a_sentence(tmp_path, monkeypatch, capsys, change, sentence) -> None:
-    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
+def test_a_run_that_cannot_go_on_is_refused_with_a_sentence(at_home, tmp_path, capsys, change, sentence) -> None:
     sweep = sweeps.to_json(sweeps.get("quick"))
     command = "python -m runner run quick --device cpu --quick"
     run = Run("x", "local", command=command, protocol="quick/1", sweep=sweep)
@@ -82,8 +77,7 @@ def test_a_run_that_cannot_go_on_is_refused_with_a_sentence(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("named", cases(__file__, "test_a_run_folder_of_anybody_names_no_program_and_no_address"))
-def test_a_run_folder_of_anybody_names_no_program_and_no_address(tmp_path, monkeypatch, capsys, named) -> None:
-    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
+def test_a_run_folder_of_anybody_names_no_program_and_no_address(at_home, tmp_path, monkeypatch, capsys, named) -> None:
     command = shlex.join(("python", "-m", "runner", "run", "quick", "--device", "cpu", "--quick", *named))
     sweep = sweeps.to_json(sweeps.get("quick"))
     against = {"label": "other"}

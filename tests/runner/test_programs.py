@@ -21,7 +21,7 @@ from results import programs
 from results.files.journal import RunFolder
 from results.recommend import rule_file
 from results.records import Run
-from runner import listing, prove, steps, sweeps, tune
+from runner import listing, new_shapes, prove, steps, sweeps, tune
 from runner.__main__ import EXIT_CANCELLED, main
 from runner.locks import device_lock
 from runner.supervise.job import Cancelled
@@ -30,7 +30,7 @@ from tests.runner.conftest import ROOT
 
 HEAD = {"format": programs.FORMAT, "version": programs.VERSION, "program": "x"}
 PROGRAM = """
-import os, signal, sys
+import os, pathlib, signal, sys, time
 import results  # of the program, next to it
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 import torch
@@ -40,7 +40,10 @@ for _ in range(3):
     sdpa(x, x, x, is_causal=True)
 print(results.NAME, sys.argv[1:])
 if "killed" in sys.argv:
-    import time; time.sleep(3); os.kill(os.getpid(), signal.SIGKILL)
+    calls = pathlib.Path(__file__).with_name("new") / "calls.json"
+    while not calls.exists() or '"count": 3' not in calls.read_text():  # which it is within a second
+        time.sleep(0.05)
+    os.kill(os.getpid(), signal.SIGKILL)
 if "raises" in sys.argv:
     raise SystemExit(3)
 """
@@ -157,8 +160,7 @@ def test_a_tune_of_nothing_is_refused(capsys, words: tuple[str, ...], sentence: 
     assert sentence in capsys.readouterr().err
 
 
-def test_a_tune_of_two_levels_is_a_run_of_each_within_the_time_of_one(monkeypatch, tmp_path, capsys) -> None:
-    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
+def test_a_tune_of_two_levels_is_a_run_of_each_within_the_time_of_one(at_home, monkeypatch, tmp_path, capsys) -> None:
     monkeypatch.setattr(tune, "QUICK_S", 0.0)
     made: list = []
 
@@ -184,7 +186,7 @@ def test_a_tune_of_two_levels_is_a_run_of_each_within_the_time_of_one(monkeypatc
 @pytest.mark.slow  # a sweep by the real worker
 def test_a_tune_on_a_cpu_is_obeyed_by_programs_that_start_afterwards(tuner, tmp_path, monkeypatch) -> None:
     del tuner.environment["ATTNBENCH_WORKER"]
-    path = recording(tmp_path, 1024)
+    path = recording(tmp_path, 256)
     done = tuner("tune", "--program", path, "--device", "cpu", "--quick", *NAMES)
     assert done.returncode == 0, done.stderr
     assert ("problems timed eagerly" in done.stderr) != ("No rule follows" in done.stderr)  # on a busy computer
@@ -192,15 +194,14 @@ def test_a_tune_on_a_cpu_is_obeyed_by_programs_that_start_afterwards(tuner, tmp_
     rule = {"format": rule_file.FORMAT, "version": rule_file.VERSION, "gpu": "CPU", "chip": {}, "runs": {}}
     (call,) = programs.load(Path(path)).tuned
     rule_file.install(rule | {"points": [{"problem": call.problem, "implementation": "torch_sdpa_math"}]})
-    code = "import torch, kernels; x = torch.randn(1, 2, 1024, 16).requires_grad_(); "
+    code = "import torch, kernels; x = torch.randn(1, 2, 256, 16).requires_grad_(); "
     code += "print(kernels.explain(x, x, x, causal=True))"
     told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=tuner.environment, capture_output=True, text=True)
     assert "your rule" in told.stdout and "measured at float32 causal" in told.stdout, told.stderr
 
 
-def test_a_list_asks_to_renew_a_rule_of_other_versions(tmp_path, monkeypatch) -> None:
+def test_a_list_asks_to_renew_a_rule_of_other_versions(at_home, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("ATTNBENCH_RULES", str(tmp_path))
-    monkeypatch.setenv("TRITON_INTERPRET", "1")  # which the command sets, for its whole process
     rule = {"format": rule_file.FORMAT, "version": rule_file.VERSION, "gpu": "CPU", "chip": {}, "points": []}
     for version, asks in ((torch.__version__, False), ("1.13", True)):
         rule_file.install({**rule, "runs": {"a-run": {"torch": version}}})
@@ -211,11 +212,9 @@ def test_a_list_asks_to_renew_a_rule_of_other_versions(tmp_path, monkeypatch) ->
 
 
 @pytest.mark.slow  # compares timings in turns
-def test_a_proof_times_both_sides_in_turns_and_adds_up_the_calls(tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
+def test_a_proof_times_both_sides_in_turns_and_adds_up_the_calls(at_home, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("ATTNBENCH_RULES", str(tmp_path / "rules"))
     monkeypatch.setattr(prove, "ROUNDS", 2)
-    monkeypatch.setenv("TRITON_INTERPRET", "1")  # which the command sets, for its whole process
     path = recording(tmp_path, 48, 80)
     record = json.loads(Path(path).read_text())
     packed, compiled = (dict(record["calls"][0]["problem"], **more) for more in ({"batch": 2}, {"regime": "captured"}))
@@ -250,8 +249,7 @@ def test_a_proof_times_both_sides_in_turns_and_adds_up_the_calls(tmp_path, monke
 TINY = Path(__file__).with_name("tiny_steps.toml").read_text()
 
 
-def test_whole_steps_of_a_declared_model_are_timed_with_both_attentions(tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
+def test_whole_steps_of_a_declared_model_are_timed_with_both_attentions(at_home, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(steps, "SECONDS", 0.0)
     monkeypatch.setattr(steps, "ALLOWED", 0.0)
     file = tmp_path / "models.toml"
@@ -345,10 +343,7 @@ def test_no_turn_of_a_compiled_step_compiles_for_the_other_side(tmp_path, monkey
     assert all(a is b for a, b in zip(*(x.parameters() for x in found[0]), strict=True))
 
 
-def test_a_program_is_warmed_and_new_lengths_are_timed(tmp_path, monkeypatch, capsys) -> None:
-    from runner import new_shapes
-
-    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
+def test_a_program_is_warmed_and_new_lengths_are_timed(at_home, tmp_path, monkeypatch, capsys) -> None:
     assert main(["warm", "--program", recording(tmp_path, 48, 80), "--device", "cpu"]) == 0
     assert "0 kernels compiled, 0 found in Triton's cache" in (said := capsys.readouterr().out) and "2 calls" in said
 

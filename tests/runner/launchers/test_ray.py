@@ -255,9 +255,8 @@ def test_a_sweep_on_the_cluster_is_followed_and_cancelled_from_the_page(cluster,
         assert page.button(key="look_at_cluster")
 
 
-def test_without_ray_the_command_says_what_to_install(monkeypatch, capsys, tmp_path: Path) -> None:
+def test_without_ray_the_command_says_what_to_install(at_home, monkeypatch, capsys) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
     assert command_line.main(["run", "quick", "--on", "ray"]) == command_line.EXIT_ARGUMENTS
     assert "install it with `pip install ray`" in capsys.readouterr().err
 
@@ -300,14 +299,10 @@ def test_only_a_cluster_of_this_host_is_shown_the_token_unasked(monkeypatch, tmp
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / ".ray").mkdir()
     (tmp_path / ".ray" / "auth_token").write_text("a token")
-    monkeypatch.setattr(ray_cluster, "installed", _stop)
+    monkeypatch.setattr(ray_cluster, "installed", MagicMock(side_effect=Refused("here")))
     with pytest.raises(Refused), ray_cluster.connected(address):
         pass
     assert os.environ.get("RAY_AUTH_MODE") == mode
-
-
-def _stop(*, only_here: bool) -> None:
-    raise Refused("here")
 
 
 def test_an_address_without_a_cluster_is_refused_in_words(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from kernels import registry
+from kernels.attention.torch_naive import attention as naive
 from results.compare.between_rounds import RoundMedians
 from results.records import Measurement, Status, attention_case
 from runner.cells import Cell
@@ -211,9 +213,6 @@ def test_where_nothing_is_timed_every_pass_has_its_errors_and_nothing_else() -> 
 
 
 def test_an_error_too_large_to_be_timed_is_kept_with_its_flag_where_only_errors_are_wanted(monkeypatch) -> None:
-    from kernels import registry
-    from kernels.attention.torch_naive import attention as naive
-
     plain = registry.get("torch_sdpa_math")
     wrong = replace(plain, attention=lambda q, k, v, **options: naive(q, k, v, **options) * 1.01)
     monkeypatch.setitem(registry.implementations(), "torch_sdpa_math", wrong)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from collections import Counter
 from itertools import groupby
@@ -11,11 +10,11 @@ import pytest
 
 from results.files.journal import RunFolder, run_folders
 from results.records import Status
+from runner.supervise.other_version import git
 from runner.supervise.pair import CUT_OFF
-from tests.runner.conftest import ROOT
 from tests.runner.small_sweeps import FEW, latencies
 
-HEAD = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
+HEAD = (git("rev-parse", "HEAD") or b"").decode().strip()
 pytestmark = pytest.mark.skipif(not HEAD, reason="the checkout is no git repository")
 PAIRED = ("run", *FEW, "--against", "HEAD")
 ROWS = 48  # 12 cells of two versions in two timings

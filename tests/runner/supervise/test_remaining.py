@@ -1,23 +1,26 @@
 """The rest of simulated sweeps, whose truth is known: implementations faster and slower than planned, compiled once."""
 
 import random
+from functools import cache
 from itertools import groupby
-from types import SimpleNamespace
 
 import pytest
 
 from results.render.text import time_left
 from runner.cells import Cell, estimated_seconds, ordered_cells
+from runner.machine.devices import DeviceInfo
 from runner.protocol import PROTOCOLS
 from runner.supervise.remaining import Expected, Remaining
 from runner.sweeps import SWEEPS
 from tests.builders import latency
 
-H200, CPU = SimpleNamespace(type="cuda", name="NVIDIA H200"), SimpleNamespace(type="cpu", name="A processor")
+H200 = DeviceInfo("cuda:0", "cuda", "NVIDIA H200", "gpu-0")
+CPU = DeviceInfo("cpu", "cpu", "A processor", "cpu")
 COMPILED = ("triton_fa2", "triton_fa2_tf32", "gluon_hopper", "gluon_fp8", "flash_attn_4")
 
 
-def planned(name: str, device: SimpleNamespace) -> list[Cell]:
+@cache
+def planned(name: str, device: DeviceInfo) -> list[Cell]:
     """The cells of a sweep with the estimates of a device's plan."""
     sweep, protocol = SWEEPS[name], PROTOCOLS["standard"]
     cells = ordered_cells(sweep.cases(), sweep.implementations, sweep.modes, seed=1, takes_part=sweep.takes_part)
@@ -27,7 +30,7 @@ def planned(name: str, device: SimpleNamespace) -> list[Cell]:
     ]
 
 
-def estimates(name: str, device: SimpleNamespace, seed: int) -> tuple[list[tuple[float, float]], float]:
+def estimates(name: str, device: DeviceInfo, seed: int) -> tuple[list[tuple[float, float]], float]:
     """Estimated and true seconds that are left at the end of each case of a sweep, and those of all of it."""
     cells, protocol, chance = planned(name, device), PROTOCOLS["standard"], random.Random(seed)
     remaining = Remaining(cells, protocol, timings=2)

@@ -51,8 +51,7 @@ def test_the_sweep_of_a_table_survives_its_record_and_says_what_is_left_out() ->
         sweep_of("r", _rows(other))
 
 
-def test_an_upload_is_planned_and_asked_for_by_its_run(tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
+def test_an_upload_is_planned_and_asked_for_by_its_run(at_home, tmp_path, capsys) -> None:
     (run_id,) = import_understanding(tmp_path, understood("cudnn_training_c_a100.csv"))
     sweep, _ = launch.cases_of(run_id, tmp_path)
     assert sweep.cases() and {case.dtype for case in sweep.cases()} == {"bfloat16"}
@@ -68,8 +67,7 @@ def test_an_upload_is_planned_and_asked_for_by_its_run(tmp_path, monkeypatch, ca
 
 
 @pytest.mark.slow
-def test_the_cases_of_an_upload_are_measured_as_they_are(tmp_path, shipped, monkeypatch, capsys) -> None:
-    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
+def test_the_cases_of_an_upload_are_measured_as_they_are(at_home, tmp_path, shipped, capsys) -> None:
     shutil.copyfile(shipped, tmp_path / shipped.name)
     small = replace(WHOLE, num_heads=2, num_kv_heads=1, seqlen_q=64, seqlen_k=64, head_dim=32, head_dim_v=32)
     rows = [replace(row, run_id="theirs") for row in _rows(replace(small, dtype="float32"))]

@@ -11,8 +11,10 @@ import torch
 from kernels.attention.torch_naive import attention as naive
 from results.compare.against import compare_versions
 from results.compare.compare import Comparison, Side, compare
+from results.files.journal import RunFolder
 from results.records import Measurement, Run, Status, attention_case
 from results.spread import spread
+from runner.measure.stopwatch import KernelStopwatch
 from runner.validate import __main__, slow_worker, tuned
 from runner.validate.__main__ import LEAST_AGAINST_MS, ON_CPU, ON_GPU, delays_ms, false_verdicts, found_slowdowns
 from runner.validate.slow_worker import key_of
@@ -45,8 +47,7 @@ def test_the_grids_have_enough_forwards(sweep) -> None:
     assert sweep.modes == ("fwd",)
 
 
-def test_a_change_that_is_none_is_refused_and_nothing_is_measured(tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
+def test_a_change_that_is_none_is_refused_and_nothing_is_measured(at_home, capsys) -> None:
     assert __main__.main(("both", "--device", "cpu", "--set", "seqlen")) == 2
     assert capsys.readouterr().err == "--set 'seqlen' is not AXIS=VALUES, such as seqlen=1024,2048.\n"
 
@@ -122,8 +123,6 @@ def test_the_delay_of_a_cpu_takes_its_time() -> None:
 
 @pytest.mark.gpu
 def test_the_delay_of_a_gpu_is_on_the_device_and_its_launch_is_in_it() -> None:
-    from runner.measure.stopwatch import KernelStopwatch
-
     stopwatch, x = KernelStopwatch("cuda:0"), torch.randn(4096, 4096, device="cuda", dtype=torch.float16)
     plain = sorted(stopwatch.sample(lambda: x @ x, 20))[10]
     longer = sorted(stopwatch.sample(lambda: (x @ x, slow_worker.delay(0.02)), 20))[10]
@@ -156,10 +155,7 @@ def test_a_tune_finds_a_hidden_rule_again_from_made_up_times() -> None:
     assert tuned.agreed(*(replace(rule, points=(point, *same)) for point in tied))[1]
 
 
-def test_existing_runs_are_judged_again_without_measuring(tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.setenv("ATTNBENCH_HOME", str(tmp_path))
-    from results.files.journal import RunFolder
-
+def test_existing_runs_are_judged_again_without_measuring(at_home, tmp_path, monkeypatch, capsys) -> None:
     for name, factor in (("a", 1.0), ("b", 1.0), ("c", 1.05)):
         made = side(name, factor)
         RunFolder.create(tmp_path, made.run, made.measurements)
