@@ -1,11 +1,13 @@
-"""A partition of a program: a thread that runs only while it is told to."""
+"""A partition of a program: a coroutine that runs until another one takes its turn."""
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
+
+from greenlet import greenlet
 
 from tests.kernels.attention.gluon_hopper.interleavings.memory import NamedBarrier, Slot
 
@@ -17,45 +19,32 @@ class Partition:
         self, program: Any, number: int, warps: int, function: Callable[..., None], arguments: tuple[Any, ...]
     ) -> None:
         self._program, self.number, self.warps = program, number, warps
-        self.ended, self._abandoned = False, False
+        self.ended = False
         self.condition, self.waits_for = lambda: True, "its start"
         self.products: deque[list[Slot]] = deque()
         self.stores: deque[list[Slot]] = deque()
         self.late: list[tuple[NamedBarrier, int]] = []
-        self.turn = threading.Lock()  # free while its thread may run
-        self.turn.acquire()
-        self._thread = threading.Thread(target=self._run, args=(function, arguments), daemon=True)
-        self._thread.start()
+        self._coroutine = greenlet(partial(self._run, function, arguments))  # the program gets what it raises
 
     def _run(self, function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-        self.turn.acquire()
-        try:
-            if not self._abandoned:
-                function(*arguments)
-                self.ended = True
-                self._program.next_turn().release()
-        except SystemExit:
-            pass
-        except BaseException as error:  # noqa: BLE001 - raised again where the program runs
-            self.ended, self._program.error = True, error
-            self._program.over.release()
+        function(*arguments)
+        self.ended = True
+
+    def go_on(self) -> None:
+        """Let it run; returns to the program when a partition has ended."""
+        self._coroutine.switch()
 
     def abandon(self) -> None:
         """End it wherever it is."""
-        if not self.ended:
-            self._abandoned = True
-            self.turn.release()
-            self._thread.join()
+        if not self._coroutine.dead:
+            self._coroutine.throw()
 
     def pause(self, condition: Callable[[], bool], what: str) -> None:
         """Let others run, at least until the condition holds."""
         self.condition, self.waits_for = condition, what
         turn = self._program.next_turn()
-        if turn is not self.turn:
-            turn.release()
-            self.turn.acquire()
-            if self._abandoned:
-                raise SystemExit
+        if turn is not self:
+            turn.go_on()
 
     def converge(self) -> None:
         """All warps stand here."""

@@ -1,6 +1,6 @@
 """Runs a warp-specialised kernel's own Python on the CPU, for the order of its reads and writes alone.
 
-Each partition is a thread, and at every wait and product a dice says who goes on, some being favoured. What breaks a
+Each partition is a coroutine, and at every wait and product a dice says who goes on, some being favoured. What breaks a
 rule raises Broken:
 - a tile is loaded or stored while a product or a store still reads it, or what it held before its load came is kept;
 - an arrival at an mbarrier in a phase before anybody has waited for the one before (PTX ISA, "Phase of the mbarrier
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import random
 import re
-import threading
 from collections import Counter, deque
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -41,8 +40,6 @@ class Program:
         self.loaded: Counter[str] = Counter()
         self.mbarriers: list[Mbarrier] = []
         self.tasks: list[Partition] = []
-        self.over, self.error = threading.Lock(), None  # the lock is free when all partitions have ended, or one failed
-        self.over.acquire()
 
     def run(self, kernel: Any, arguments: list[Any]) -> None:
         """The kernel, then its partitions side by side until all have ended."""
@@ -50,18 +47,18 @@ class Program:
         self.tasks = [Partition(self, at, *partition) for at, partition in enumerate(self.partitions)]
         self.favour = [self.dice.random() ** 3 for _ in range(len(self.tasks) + 1)]
         try:
-            self.next_turn().release()
-            self.over.acquire()
-            if self.error:
-                raise self.error
+            while task := self.next_turn():
+                task.go_on()
         finally:
             for task in self.tasks:
                 task.abandon()
 
-    def next_turn(self) -> threading.Lock:
-        """The lock of the partition that goes on next, until which loads end and warps arrive."""
+    def next_turn(self) -> Partition | None:
+        """The partition that goes on next, until which loads end and warps arrive; None when all have ended."""
         while left := [task for task in self.tasks if not task.ended]:
-            choices = [*(task for task in left if task.condition()), *([None] if self.loads else [])]
+            choices: list[Partition | None] = [task for task in left if task.condition()]
+            if self.loads:
+                choices.append(None)
             late = [task for task in self.tasks if task.late]
             if not choices and not late:
                 raise Broken("all wait: " + ", ".join(task.waits_for for task in left))
@@ -72,9 +69,9 @@ class Program:
             chosen = self.dice.choices(choices, weights)[0]
             if chosen:
                 self.task = chosen
-                return chosen.turn
+                return chosen
             self._finish_load()
-        return self.over
+        return None
 
     def _finish_load(self) -> None:
         at = self.dice.randrange(len(self.loads))

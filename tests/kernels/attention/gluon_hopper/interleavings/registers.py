@@ -27,7 +27,10 @@ class Unread(Value):
 
 def of(*factors: Any) -> Value:
     """What is computed with these."""
-    return Unread() if any(isinstance(x, Unread) for x in factors) else Value()
+    for factor in factors:
+        if isinstance(factor, Unread):
+            return Unread()
+    return Value()
 
 
 class Number(int):
@@ -39,13 +42,14 @@ class Number(int):
 
 
 def _computed(name: str) -> Callable[..., Any]:
-    plain = getattr(int, name)
+    plain, divides = getattr(int, name), name in ("__floordiv__", "__mod__")
 
     def compute(self: int, other: Any) -> Any:
-        if name in ("__floordiv__", "__mod__") and not isinstance(other, Value) and not other:
+        if not isinstance(other, int):
+            return NotImplemented
+        if divides and not other:
             return Number(-1)  # a GPU goes on: kernels divide by the width of a group that is beyond the last
-        answer = plain(self, int(other)) if isinstance(other, int) else NotImplemented
-        return Number(answer) if isinstance(answer, int) else answer
+        return Number(plain(self, other))
 
     return compute
 
