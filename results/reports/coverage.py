@@ -184,9 +184,8 @@ def _run_of_the_shape(facts: Facts, each: Mapping[str, OwnNumbers]) -> str:
     """Return the first run that timed the shape and mode of a cell with any implementation, or an empty string."""
     fields = case_fields(facts)
     for run_id, numbers in each.items():
-        for m in numbers.measurements:
-            fits = facts.get("mode") in (None, m.mode) and m.metric == "latency_ms"
-            if fits and all(getattr(m.case, name) == value for name, value in fields.items()):
+        for case, mode in numbers.timed:
+            if facts.get("mode") in (None, mode) and all(getattr(case, name) == fields[name] for name in fields):
                 return run_id
     return ""
 

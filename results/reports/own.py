@@ -49,6 +49,7 @@ class OwnNumbers:
         kept = [m for m in named if is_usual(m.case)]
         self.measurements = [m for m in kept if EXTRAPOLATED not in m.flags]
         self.found = {_key(m): m for m in self.measurements}
+        self.timed = dict.fromkeys((m.case, m.mode) for m in self.measurements if m.metric == "latency_ms")
         self.extrapolated = {_key(m): m for m in kept if EXTRAPOLATED in m.flags}
 
     def explanation(self) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page
 
-from tests.pages.browser.serving import WINDOW, Server, chromium, find_chromium, opened_in, visit
+from tests.pages.browser.serving import WINDOW, Server, chromium, find_chromium, opened_in
 
 NO_BROWSER = (
     "No Chromium on this machine; install one with `playwright install chromium` or the system's package `chromium`, "
@@ -54,16 +54,15 @@ def window(chrome: Browser) -> Iterator[BrowserContext]:
 
 
 @pytest.fixture
-def tab(chrome: Browser, window: BrowserContext, server: Server) -> Iterator[Callable[..., Page]]:
-    """Opens a path of the app in a fresh tab, or window if asked for another kind; none may show an exception."""
+def tab(window: BrowserContext, server: Server) -> Iterator[Callable[..., Page]]:
+    """Opens a path of the app in a fresh tab; none may show an exception."""
     pages: list[Page] = []
 
-    def open_tab(path: str = "", **context: object) -> Page:
-        url = f"{server.url}/{path}"
-        pages.append(visit(chrome, url, **context) if context else opened_in(window, url))
+    def open_tab(path: str = "") -> Page:
+        pages.append(opened_in(window, f"{server.url}/{path}"))
         return pages[-1]
 
     yield open_tab
     for page in pages:
         assert page.get_by_test_id("stException").count() == 0, page.get_by_test_id("stException").all_inner_texts()
-        page.close() if page.context is window else page.context.close()
+        page.close()

@@ -1,5 +1,6 @@
-"""The result pages in a real browser: what only a browser shows. The data are the reports that ship in git."""
+"""The result pages in a real browser: what only a browser shows, and what is taken away. The data ship in git."""
 
+import json
 import re
 
 import pytest
@@ -7,9 +8,22 @@ from playwright.sync_api import expect
 
 from tests.builders import add_run, latency, small_case
 from tests.pages.browser.serving import drawn, saved, settled
+from tests.pages.conftest import GPU, run_folder
 
 pytestmark = pytest.mark.browser
 REPORT = "gpu=RTX+4060+Laptop"
+
+
+def test_the_tab_key_goes_into_the_popover_that_a_button_opened_and_escape_back(tab):
+    page = drawn(tab())
+    chip = page.locator(".st-key-chip_mode button").first
+    chip.press("Enter")
+    expect(page.get_by_test_id("stPopoverBody").get_by_role("radio")).to_have_count(3)
+    chip.press("Tab")
+    page.keyboard.press("ArrowDown")
+    expect(page.get_by_role("heading", name="causal, backward")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(chip).to_be_focused()
 
 
 def test_a_filter_changes_the_heatmap_and_the_url_and_the_view_downloads_as_csv(tab, tmp_path):
@@ -110,3 +124,34 @@ def test_one_press_of_back_is_one_page_and_an_address_that_is_no_page_says_so(ta
     expect(page).to_have_url(re.compile("/(overview)?[?].*gpu="))
     page.goto(f"{server.url}/ui")
     expect(page.get_by_text("Page not found")).to_be_visible()
+
+
+def test_a_report_is_read_beside_a_run_and_taken_away_as_one_file(tab, chrome, tmp_path):
+    page = drawn(tab("reports?report=fa2_rtx4060"))
+    expect(page.get_by_text("62 of 62")).to_be_visible()
+    page.get_by_test_id("stButtonGroup").get_by_text("Chart", exact=True).click()
+    expect(page).to_have_url(re.compile("report_view=Chart"))
+    drawn(page)
+    expect(page.get_by_test_id("stPlotlyChart").first).to_be_visible()
+    path = saved(page, "HTML", tmp_path)
+    offline = chrome.new_context(offline=True).new_page()
+    asked: list[str] = []
+    offline.on("request", lambda request: asked.append(request.url))
+    offline.goto(path.as_uri())
+    expect(offline.get_by_role("img", name=re.compile("Speedup of the own run")).first).to_be_attached()
+    expect(offline.get_by_role("cell", name=re.compile(r"^0\.0534 . 0\.\d{4}$"))).to_be_visible()
+    assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
+    offline.context.close()
+
+
+def test_the_rule_that_is_taken_away_says_what_the_page_says(tab, server, tmp_path):
+    own = run_folder(server.home)
+    address = f"overview?gpu={GPU.replace(' ', '+')}&overview_view=My+shape&shape_seqlen=300&shape_heads=2"
+    page = drawn(tab(address))  # Start by its name
+    expect(page.get_by_role("heading", name="Use triton_fa2")).to_be_visible()
+    expect(page.get_by_text("Page not found")).to_have_count(0)
+    rule: dict = {}
+    exec(saved(page, "Rule as Python", tmp_path).read_text(), rule)
+    assert rule["implementation"]("float16", 300, 64, num_heads=2) == "triton_fa2"
+    points = json.loads(saved(page, "Rule as JSON", tmp_path).read_text())["points"]
+    assert {point["run"] for point in points} == {own.run_id}
