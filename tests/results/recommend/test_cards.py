@@ -54,6 +54,12 @@ def test_a_relative_is_of_the_nearest_data_sheet_without_what_cannot_run(store):
     assert cards.relatives(store, "a card that nobody knows") == []
 
 
+@pytest.mark.parametrize(("least", "gpu"), [(1, "NVIDIA B200"), (2, "NVIDIA H200")])
+def test_a_gpu_with_as_many_numbers_as_a_rule_needs_stands_for_others(store, monkeypatch, least, gpu):
+    monkeypatch.setattr(cards, "_LEAST", least)
+    assert cards.relative(store, "gb200").gpu == gpu
+
+
 def test_a_time_is_measured_or_estimated_by_the_next_relative_that_has_one(store):
     large = replace(CASE, level="model", batch=1, num_heads=32, num_kv_heads=32, seqlen_q=8192, seqlen_k=8192)
     measured = cards.attention_time(store, "NVIDIA H200", large, "prefill")
