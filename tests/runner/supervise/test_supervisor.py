@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,27 +16,13 @@ from results.files.journal import run_folders
 from results.records import Status
 from runner.locks import device_lock
 from tests.cases import HANG_S
-from tests.runner.conftest import ROOT, Runner
+from tests.runner.conftest import ROOT
 from tests.runner.fast_worker import number_of
 from tests.runner.small_sweeps import FAST, FAST_ROWS, FEW, TINY, latencies, statuses
 
-KILLS = int(os.environ.get("ATTNBENCH_KILLS", "6"))
+KILLS = int(os.environ.get("ATTNBENCH_KILLS", "9"))
 FEW_KILLS = KILLS if "ATTNBENCH_KILLS" in os.environ else 3
-LENGTHS = -(-KILLS // 4)  # seqlens of a sweep that has rows for all kills
-REAL, LIMIT = ("torch_naive", "torch_sdpa_math", "hangs", "kills_itself"), ("--step-limit", "20")
-
-
-@pytest.fixture(scope="module")
-def resumed(tmp_path_factory, wait_for) -> Iterator[tuple[Runner, list[str], subprocess.Popen[str]]]:
-    """A sweep by the real worker, resumed after a kill -9, and its lines until then."""
-    runner = Runner(tmp_path_factory.mktemp("resumed") / "home")
-    runner.use("faulty_worker")
-    process = runner.start("run", *TINY, "--implementations", ",".join(REAL), "--set", "modes=fwd", *LIMIT)
-    wait_for(lambda: process.poll() is not None or under_way(runner, 2), "the first rows")
-    process.kill()
-    process.communicate()
-    yield runner, runner.lines(), runner.start("run", "--resume", runner.folder().run_id, *LIMIT)
-    runner.end()
+LENGTHS = -(-KILLS // 6)  # seqlens of a sweep that has rows for all kills
 
 
 def test_every_cell_gets_its_number_and_a_resume_measures_what_is_lost_by_the_same_kernels_alone(runner) -> None:
@@ -64,7 +49,6 @@ def test_every_cell_gets_its_number_and_a_resume_measures_what_is_lost_by_the_sa
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("resumed")  # which waits for a hang meanwhile
 def test_a_finished_sweep_is_in_the_database_where_there_is_one(runner, request) -> None:
     duckdb = pytest.importorskip("duckdb", reason="no database is installed")
     shipped = request.getfixturevalue("shipped")
@@ -139,6 +123,26 @@ def test_kill_9_of_the_worker_at_many_moments_costs_one_cell_at_most(runner, wai
 def under_way(runner, rows: int) -> bool:
     """Whether so many rows are written and the supervisor holds its run."""
     return len(runner.lines()) >= rows and bool(run_folders(runner.home)) and runner.folder().is_alive()
+
+
+@pytest.mark.slow
+def test_kill_9_of_the_supervisor_of_a_real_worker_loses_nothing_and_a_kernel_that_hangs_is_ended(runner, wait_for):
+    runner.use("faulty_worker")
+    names, limit = ("torch_naive", "torch_sdpa_math", "hangs", "kills_itself"), ("--step-limit", "20")
+    process = runner.start("run", *TINY, "--implementations", ",".join(names), "--set", "modes=fwd", *limit)
+    wait_for(lambda: process.poll() is not None or under_way(runner, 2), "the first rows")
+    process.kill()
+    process.communicate()
+    before = runner.lines()
+    done = runner("run", "--resume", runner.folder().run_id, *limit)
+    assert done.returncode == 0, done.stderr
+    assert runner.lines()[: len(before)] == before
+    bad = {("hangs", "fwd"): Status.TIMEOUT, ("kills_itself", "fwd"): Status.ERROR}
+    assert statuses(runner.folder()) == dict.fromkeys(((name, "fwd") for name in names), Status.OK) | bad
+    found = latencies(runner.folder())
+    assert len(found) == 8
+    (note,) = (row.note for key, row in found.items() if (key[0], key[2]) == ("kills_itself", "eager"))
+    assert note.startswith("The worker was killed by signal 9 (SIGKILL)")
 
 
 def test_a_hang_costs_the_cell_it_was_at(runner) -> None:
@@ -250,17 +254,3 @@ def test_the_supervisor_and_the_command_line_never_import_torch() -> None:
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert answer.stdout.strip() == "[]", answer.stderr
-
-
-@pytest.mark.slow
-def test_kill_9_of_the_supervisor_of_a_real_worker_loses_nothing_and_a_kernel_that_hangs_is_ended(resumed) -> None:
-    runner, before, process = resumed
-    said = process.communicate(timeout=HANG_S)[1]
-    assert process.returncode == 0, said
-    assert runner.lines()[: len(before)] == before
-    bad = {("hangs", "fwd"): Status.TIMEOUT, ("kills_itself", "fwd"): Status.ERROR}
-    assert statuses(runner.folder()) == dict.fromkeys(((name, "fwd") for name in REAL), Status.OK) | bad
-    found = latencies(runner.folder())
-    assert len(found) == 8
-    (note,) = (row.note for key, row in found.items() if (key[0], key[2]) == ("kills_itself", "eager"))
-    assert note.startswith("The worker was killed by signal 9 (SIGKILL)")

@@ -27,10 +27,7 @@ class Unread(Value):
 
 def of(*factors: Any) -> Value:
     """What is computed with these."""
-    for factor in factors:
-        if isinstance(factor, Unread):
-            return Unread()
-    return Value()
+    return Unread() if any(isinstance(x, Unread) for x in factors) else Value()
 
 
 class Number(int):
@@ -42,14 +39,13 @@ class Number(int):
 
 
 def _computed(name: str) -> Callable[..., Any]:
-    plain, divides = getattr(int, name), name in ("__floordiv__", "__mod__")
+    plain = getattr(int, name)
 
     def compute(self: int, other: Any) -> Any:
-        if not isinstance(other, int):
-            return NotImplemented
-        if divides and not other:
+        if name in ("__floordiv__", "__mod__") and not isinstance(other, Value) and not other:
             return Number(-1)  # a GPU goes on: kernels divide by the width of a group that is beyond the last
-        return Number(plain(self, other))
+        answer = plain(self, int(other)) if isinstance(other, int) else NotImplemented
+        return Number(answer) if isinstance(answer, int) else answer
 
     return compute
 
