@@ -75,7 +75,10 @@ def _declares(node: ast.stmt) -> bool:
 
 
 def _add_parts(node: ast.AST, parts: list[str], names: set[str], package: str) -> None:
-    """Append a syntax tree in order, without empty fields, and its dotted names; `ast.dump` differs between Pythons."""
+    """Append a syntax tree to `parts` in order, without empty fields, and add the dotted names in it to `names`.
+
+    Relative imports become absolute and docstrings are dropped. `ast.dump` differs between versions of Python.
+    """
     if isinstance(node, ast.ImportFrom):
         if node.level:
             node.module = importlib.util.resolve_name("." * node.level + (node.module or ""), package)

@@ -289,7 +289,7 @@ def _split_form(tiles: ForwardTiles, time: float, size: int, lengths: Lengths) -
     """
     n_tiles = lengths.tiles(tiles.consumers)
     across = lengths.tiles_across_heads(tiles.consumers)
-    if across_heads := across < n_tiles and can_skip(tiles, lengths.seqlen_q - ROWS):
+    if across_heads := across < n_tiles and _can_skip(tiles, lengths.seqlen_q - ROWS):
         n_tiles = across
     tile = -(-lengths.seqlen_k // tiles.block_n) + number("tile_blocks")
     whole = -(-n_tiles // lengths.programs) * tile
@@ -298,7 +298,7 @@ def _split_form(tiles: ForwardTiles, time: float, size: int, lengths: Lengths) -
     return time * min(split, whole), tiles, split < number("split_causal_gain") * whole
 
 
-def can_skip(tiles: ForwardTiles, keys: int) -> bool:
+def _can_skip(tiles: ForwardTiles, keys: int) -> bool:
     """Return whether a consumer can skip the blocks of so many keys before its part of a tile.
 
     With two slots of queries it skips them before it hands back the last values of the tile before. The producer stops
