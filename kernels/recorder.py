@@ -1,8 +1,8 @@
 """Record which problems of attention a program computes, and how often.
 
 While a recording is open, calls of PyTorch's scaled_dot_product_attention, of this package's functions, of modules of
-transformers that use it, and of the FlashAttention packages that are imported by then are counted for the whole
-process. No tensor is kept or read. A call within another one is not counted again, such as PyTorch's function that
+transformers that use it, of FlexAttention, and of the FlashAttention packages that are imported by then are counted for
+the whole process. No tensor is kept. A call within another one is not counted again, such as PyTorch's function that
 `kernels.attention` falls back to.
 
 Functions given to torch.compile run eagerly meanwhile, so that each call is seen, and their problems have the regime
@@ -20,20 +20,29 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from . import dispatch, drop_in, feature_calls, flash_attn, problem, transformers
 from .decode import triton_decode, triton_mla
-from .features import Features, SequenceBounds, one_window
+from .features import Features, SequenceBounds, one_window, reach
 from .plans import wants_gradients
 from .problem import CAPTURED, FORWARD, TRAINING, Problem
 
 FORKED = "processes that were forked, whose calls are not recorded"
 GRAPHS = "calls captured in CUDA graphs, counted once and not at each replay"
 _MASKS = {"causal": False, "window_size": 0, "softmax_scale": None}  # arguments of `kernels.attention`, not features
+_ROWS = 16  # of FlexAttention's masks: as many rows are compared with the masks that have a name
 _COMPILED = os.path.join("torch", "_dynamo", "eval_frame.py"), "compile_wrapper"  # runs what torch.compile was given
+
+
+class _Seen(NamedTuple):
+    """What is known of a call."""
+
+    problem: Problem
+    scale: float | None = None  # of the scores, where the call names one
 
 
 class _Described(Exception):
@@ -47,14 +56,22 @@ class Recording:
     calls: Counter[Problem] = field(default_factory=Counter)
     unseen: Counter[str] = field(default_factory=Counter)  # what is missing, in words
     modules: dict[Problem, set[str]] = field(default_factory=dict)  # classes of the modules around the calls
+    scales: dict[Problem, set[float]] = field(default_factory=dict)  # of the calls that name one
+    stepped: Counter[int] = field(default_factory=Counter)  # steps of each optimizer, by its id
+
+    @property
+    def steps(self) -> int:
+        """Return the steps of training: those of the optimizer that made most."""
+        return max(self.stepped.values(), default=0)
 
     def as_record(self) -> dict[str, Any]:
         """Return the recording as plain data, the most frequent problem first."""
         calls = [
             {"problem": _stated(asked), "count": count, "modules": sorted(self.modules[asked])}
+            | ({"scales": sorted(self.scales[asked])} if asked in self.scales else {})
             for asked, count in self.calls.most_common()
         ]
-        return {"calls": calls, "unseen": dict(self.unseen)}
+        return {"calls": calls, "steps": self.steps, "unseen": dict(self.unseen)}
 
 
 _OPEN: list[Recording] = []
@@ -88,19 +105,20 @@ def _open() -> None:
     _UNDO.append(lambda: drop_in.observe(None))
     for module, name, describe in _WATCHED:
         _replace(module, name, functools.partial(_problem, describe))
-    for module_name, name, words in _UNSEEN:
-        module = importlib.import_module(module_name)
-        if hasattr(module, name):
-            _replace(module, name, lambda *x, said=words, **y: said)
+    _replace(importlib.import_module(_FLEX), "flex_attention", functools.partial(_problem, _of_flex))
+    for name, words in _UNSEEN:
+        if hasattr(torch, name):
+            _replace(torch, name, lambda *x, said=words, **y: said)
     for module in filter(None, map(sys.modules.get, _FLASH)):
         for name, function in inspect.getmembers(module, inspect.isfunction):
             if hasattr(flash_attn, name) and name.startswith("flash_attn_"):
                 _replace(module, name, functools.partial(_of_flash, name, inspect.signature(function)))
+    _UNDO.append(register_optimizer_step_post_hook(_stepped).remove)
     before = torch.compiler.set_stance("force_eager")
     _UNDO.append(functools.partial(before.__exit__, None, None, None))
 
 
-def _replace(module: Any, name: str, describe: Callable[..., Problem | str]) -> None:
+def _replace(module: Any, name: str, describe: Callable[..., _Seen | str]) -> None:
     """Count the calls of a module's function until `_close`."""
     original = getattr(module, name)
     setattr(module, name, _watched(original, describe))
@@ -112,7 +130,7 @@ def _close() -> None:
         _UNDO.pop()()
 
 
-def _watched(original: Callable[..., Any], describe: Callable[..., Problem | str]) -> Callable[..., Any]:
+def _watched(original: Callable[..., Any], describe: Callable[..., _Seen | str]) -> Callable[..., Any]:
     """Return a function that counts the calls that return, unless they are part of another one."""
 
     @functools.wraps(original)
@@ -136,15 +154,23 @@ def _watched(original: Callable[..., Any], describe: Callable[..., Problem | str
     return watched
 
 
-def _count(found: Problem | str) -> None:
+def _count(found: _Seen | str) -> None:
     around = _module_around()
     with _LOCK:
         for each in _OPEN:
             if isinstance(found, str):
                 each.unseen[found] += 1
-            else:
-                each.calls[found] += 1
-                each.modules.setdefault(found, set()).update(around)
+                continue
+            each.calls[found.problem] += 1
+            each.modules.setdefault(found.problem, set()).update(around)
+            if found.scale is not None:
+                each.scales.setdefault(found.problem, set()).add(float(found.scale))
+
+
+def _stepped(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    with _LOCK:
+        for each in _OPEN:
+            each.stepped[id(optimizer)] += 1
 
 
 def _module_around() -> list[str]:
@@ -161,12 +187,14 @@ def _frames() -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def _problem(describe: Callable[..., Problem | str], *arguments: Any, **options: Any) -> Problem | str:
-    """Return the problem of a call with its direction and regime, or what is missing."""
+def _problem(describe: Callable[..., _Seen | str], *arguments: Any, **options: Any) -> _Seen | str:
+    """Return what is known of a call, its direction and regime among it, or what is missing."""
     if torch._C._are_functorch_transforms_active():
         return "calls within transforms of torch.func"
     found = describe(*arguments, **options)
-    return found if isinstance(found, str) else replace(found, chip=None, regime=_regime())
+    if isinstance(found, str):
+        return found
+    return found._replace(problem=replace(found.problem, chip=None, regime=_regime()))
 
 
 def _regime() -> str:
@@ -178,8 +206,8 @@ def _regime() -> str:
 
 
 def _of_tensors(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window: Any, features: Sequence[str]
-) -> Problem | str:
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, window: Any, features: Sequence[str], scale: Any
+) -> _Seen | str:
     if any(type(x) not in dispatch.PLAIN or x.is_nested for x in (q, k, v)):
         return "calls with nested tensors or other classes of tensors"
     causal, window = one_window(bool(causal), window)
@@ -192,7 +220,7 @@ def _of_tensors(
     found = problem.of_tensors(q, k, v, causal, window, direction)
     if found is None:
         return "calls whose tensors have no common batch, heads or dtype"
-    return replace(found, features=tuple(dict.fromkeys((*found.features, *features))))
+    return _Seen(replace(found, features=tuple(dict.fromkeys((*found.features, *features)))), scale)
 
 
 def _cast(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -200,9 +228,9 @@ def _cast(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype if kept else dtype, device="meta")
 
 
-def _of_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **asked: Any) -> Problem | str:
-    causal, window_size, _ = (asked.pop(name, default) for name, default in _MASKS.items())
-    return _of_tensors(q, k, v, causal, window_size, _names(asked))
+def _of_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **asked: Any) -> _Seen | str:
+    causal, window_size, scale = (asked.pop(name, default) for name, default in _MASKS.items())
+    return _of_tensors(q, k, v, causal, window_size, _names(asked), scale)
 
 
 def _names(asked: dict[str, Any]) -> tuple[str, ...]:
@@ -216,8 +244,9 @@ def _of_sdpa(
     attn_mask: torch.Tensor | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
+    scale: float | None = None,
     **_: Any,
-) -> Problem | str:
+) -> _Seen | str:
     if query.is_nested or not query.dim() == key.dim() == value.dim() >= 3:
         return "calls with nested tensors or tensors of less than three dimensions"
     q, k, v = (x[None] if x.dim() == 3 else x.flatten(0, -4) for x in (query, key, value))
@@ -226,10 +255,47 @@ def _of_sdpa(
     if is_causal:  # PyTorch aligns the mask with the first key: later keys are not seen
         k, v = k[..., : q.shape[-2], :], v[..., : q.shape[-2], :]
     asked = (("mask", attn_mask is not None), ("dropout", dropout_p > 0))
-    return _of_tensors(q, k, v, is_causal, 0, [name for name, there in asked if there])
+    return _of_tensors(q, k, v, is_causal, 0, [name for name, there in asked if there], scale)
 
 
-def _of_module(call: Any, mask: torch.Tensor | None, asked: dict[str, Any]) -> Problem | str:
+def _of_flex(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    score_mod: Any = None,
+    block_mask: Any = None,
+    scale: float | None = None,
+    *_: Any,
+    **__: Any,
+) -> _Seen | str:
+    if score_mod is not None:
+        return "calls of FlexAttention with a score_mod"
+    if block_mask is None:
+        return _of_tensors(query, key, value, False, 0, (), scale)
+    if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
+        return "calls of FlexAttention with a mask, captured in CUDA graphs"
+    return _of_tensors(query, key, value, *_named_mask(block_mask, query, key.shape[-2]), scale)
+
+
+def _named_mask(block_mask: Any, query: torch.Tensor, keys: int) -> tuple[bool, int, tuple[str, ...]]:
+    """Return causal, the window and the features of a mask of FlexAttention, by some rows of the outermost heads."""
+    (batch, heads, queries, _), device = query.shape, query.device
+    batches, of_heads = (torch.tensor([0, size - 1], device=device) for size in (batch, heads))
+    rows = torch.linspace(0, queries - 1, _ROWS, device=device).round().long()
+    visible = sys.modules[_FLEX].create_mask(
+        lambda b, h, q, k: block_mask.mask_mod(batches[b], of_heads[h], rows[q], k), 2, 2, _ROWS, keys, device
+    )
+    before = rows[:, None] + (keys - queries) - torch.arange(keys, device=device)  # positions from a key to a query
+    width = int(visible[0, 0, -1].sum())  # the last query's keys
+    for causal, window in ((False, 0), (True, 0), (True, width), (False, width)):
+        left, right = reach(causal, window, queries + keys)
+        if torch.equal(visible, ((before <= left) & (before >= -right)).expand_as(visible)):
+            listed = not causal and not window and block_mask.sparsity() > 0  # by blocks, not by a function
+            return causal, window, ("mask",) if listed else ()
+    return False, 0, ("mask",)
+
+
+def _of_module(call: Any, mask: torch.Tensor | None, asked: dict[str, Any]) -> _Seen | str:
     features = Features(**call.features).asked
     if mask is not None:
         padded = mask.dim() != 2 or mask.dtype == torch.bool
@@ -237,22 +303,22 @@ def _of_module(call: Any, mask: torch.Tensor | None, asked: dict[str, Any]) -> P
     elif asked.get("cu_seq_lens_q") is not None:
         features = (*features, "varlen")
     causal, window = (False, 0) if mask is not None and mask.dim() != 2 else (call.causal, call.window_size)
-    return _of_tensors(call.q, call.k, call.v, causal, window, features)
+    return _of_tensors(call.q, call.k, call.v, causal, window, features, call.scale)
 
 
 def _of_rows(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: SequenceBounds, asked: dict[str, Any], masks: Any
-) -> Problem | str:
+) -> _Seen | str:
     causal, window = one_window(bool(masks[0]), masks[1])
     if isinstance(window, tuple):
         return "calls with windows of two widths"
     direction = TRAINING if wants_gradients(q, k, v) else FORWARD
     found = problem.of_rows(q, k, v, len(bounds.starts_q), causal, window, direction)
-    return replace(found, features=(*found.features, *_names(asked)))
+    return _Seen(replace(found, features=(*found.features, *_names(asked))), masks[2])
 
 
-def _of_flash(name: str, signature: inspect.Signature, *arguments: Any, **options: Any) -> Problem | str:
-    """Return the problem of a function of a FlashAttention package, by a call of ours that ends where it is known."""
+def _of_flash(name: str, signature: inspect.Signature, *arguments: Any, **options: Any) -> _Seen | str:
+    """Return what is known of a call of a FlashAttention package, by a call of ours that ends where it is known."""
     given = signature.bind(*arguments, **options).arguments
     if any(given.get(each) is not None for each in ("k_cache", "block_table", "page_table")):
         return "calls of FlashAttention over a cache"
@@ -266,20 +332,21 @@ def _of_flash(name: str, signature: inspect.Signature, *arguments: Any, **option
     return "calls that cannot be described"
 
 
-def _of_decode(q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, **options: Any) -> Problem:
+def _of_decode(q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, **options: Any) -> _Seen:
     table, layout = options.get("page_table"), options.get("kv_layout", "NHD")
     heads, rows = (1, 2) if table is None or layout == "HND" else (2, 1)
     capacity = k_cache.shape[rows] * (1 if table is None else table.shape[1])
     (batch, num_heads, queries, head_dim), window = q.shape, options.get("window_size", 0)
     sizes = (batch, num_heads, k_cache.shape[heads], queries, capacity, head_dim, v_cache.shape[3])
     kind = problem.mask_of(options.get("causal", True), window)
-    return Problem(str(q.dtype).removeprefix("torch."), kind, *sizes, window_size=window, operator="decode")
+    found = Problem(str(q.dtype).removeprefix("torch."), kind, *sizes, window_size=window, operator="decode")
+    return _Seen(found, options.get("softmax_scale"))
 
 
-def _of_latents(q: torch.Tensor, kv_cache: torch.Tensor, **options: Any) -> Problem:
+def _of_latents(q: torch.Tensor, kv_cache: torch.Tensor, **options: Any) -> _Seen:
     latents = kv_cache[:, None]
     found = _of_decode(q, latents, latents[..., : options.get("latent_dim", 512)], **options, kv_layout="HND")
-    return replace(found, operator="mla_decode")
+    return found._replace(problem=replace(found.problem, operator="mla_decode"))
 
 
 def _stated(asked: Problem) -> dict[str, Any]:
@@ -287,9 +354,10 @@ def _stated(asked: Problem) -> dict[str, Any]:
     return {name: value for name, value in asdict(asked).items() if value not in (None, ()) and name != "chip"}
 
 
+_FLEX = "torch.nn.attention.flex_attention"  # importing it takes seconds, so that only a recording does
 _FLASH = ("flash_attn", "flash_attn.flash_attn_interface", "flash_attn_interface", "flash_attn.cute")  # modules
 # Functions that are called by their module's name, so that replacing the name is enough; SDPA has its own way.
-_WATCHED: tuple[tuple[Any, str, Callable[..., Problem | str]], ...] = (
+_WATCHED: tuple[tuple[Any, str, Callable[..., _Seen | str]], ...] = (
     (dispatch, "attention", _of_attention),
     (feature_calls, "attention_of_rows", _of_rows),
     (triton_decode, "decode", _of_decode),
@@ -297,9 +365,8 @@ _WATCHED: tuple[tuple[Any, str, Callable[..., Problem | str]], ...] = (
     (transformers, "_by_mask", _of_module),
 )
 _UNSEEN = (
-    ("torch", "_native_multi_head_attention", "calls of nn.MultiheadAttention's fast path for inference"),
-    ("torch", "_transformer_encoder_layer_fwd", "calls of nn.TransformerEncoderLayer's fast path for inference"),
-    ("torch.nn.attention.flex_attention", "flex_attention", "calls of FlexAttention"),
+    ("_native_multi_head_attention", "calls of nn.MultiheadAttention's fast path for inference"),
+    ("_transformer_encoder_layer_fwd", "calls of nn.TransformerEncoderLayer's fast path for inference"),
 )
 
 

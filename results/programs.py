@@ -1,7 +1,7 @@
 """Recordings: the problems of attention that a program computes, and how often. JSON files, read without torch."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ class Call:
     problem: Mapping[str, Any]
     count: int
     modules: tuple[str, ...] = ()  # classes of the modules that call it, where the recording has them
+    scales: tuple[float, ...] = ()  # of the scores, where calls name them
 
     @property
     def mode(self) -> str:
@@ -91,6 +92,16 @@ class Program:
     calls: tuple[Call, ...]
     source: str = ""  # where the sizes come from
     unseen: Mapping[str, int] | None = None
+    steps: int | None = None  # steps of optimizers that were recorded; None: the recording is one step
+
+    @property
+    def span(self) -> str:
+        """Return in words what times are added up over: a step, or all of a program that trains nothing."""
+        return "in the whole recording" if self.steps == 0 else "a step"
+
+    def often(self, call: Call) -> float:
+        """Return how often the span has a call."""
+        return call.count / (self.steps or 1)
 
     @property
     def tuned(self) -> tuple[Call, ...]:
@@ -140,6 +151,7 @@ def shipped() -> list[Program]:
 def as_text(name: str, source: str, record: Mapping[str, Any], versions: Mapping[str, str]) -> str:
     """Return a recording as JSON with one call on a line; `record` is that of `kernels.recorder.Recording`."""
     head = {"format": FORMAT, "version": VERSION, "program": name, "source": source, "versions": dict(versions)}
+    head["steps"] = record["steps"]
     lines = ",\n  ".join(map(json.dumps, record["calls"]))
     return f'{json.dumps(head | {"unseen": record["unseen"]}, indent=1)[:-2]},\n "calls": [\n  {lines}\n ]\n}}\n'
 
@@ -149,15 +161,19 @@ def _parsed(path: Path, record: Any) -> Program:
         raise ProgramError(f"{path} is not a recording; `python -m runner record` writes one.")
     if record.get("version") != VERSION:
         raise ProgramError(f"{path} has version {record.get('version')!r}; this attnbench reads version {VERSION}.")
-    calls = tuple(_call(call["problem"], call["count"], call.get("modules", ())) for call in record["calls"])
+    calls = tuple(map(_call, record["calls"]))
     unseen = {str(words): int(count) for words, count in (record.get("unseen") or {}).items()}
-    return Program(path, str(record["program"]), calls, str(record.get("source") or ""), unseen)
+    steps = record.get("steps")
+    if steps is not None and (type(steps) is not int or steps < 0):
+        raise ProgramError(f"steps are a whole number from 0 on, not {steps!r}")
+    return Program(path, str(record["program"]), calls, str(record.get("source") or ""), unseen, steps)
 
 
-def _call(problem: Mapping[str, Any], count: Any, modules: Sequence[Any]) -> Call:
+def _call(record: Mapping[str, Any]) -> Call:
+    count, scales = record["count"], tuple(map(float, record.get("scales", ())))
     if type(count) is not int or count < 1:
         raise ProgramError(f"a count is a whole number from 1 on, not {count!r}")
-    call = Call(dict(problem), count, tuple(map(str, modules)))
+    call = Call(dict(record["problem"]), count, tuple(map(str, record.get("modules", ()))), scales)
     if call.mode and call.timing and call.reason is None:
         try:
             assert call.case

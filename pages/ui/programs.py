@@ -30,13 +30,14 @@ _FIRST_CARD = "H200"  # the card with most numbers
 _MOST_CALLS = 500
 _NUMBER = re.compile(r"(\w+)=(\d+)")
 _TIMINGS = {"kernel": "device time", "eager": "eager calls"}
+_MAYBE = "modules", "scales"  # columns of recordings that have them
 _COLUMNS, _OF_NEW_LENGTHS = tables.declared("programs"), tables.declared("new_lengths")
 
 
 def show() -> None:
     """Draw the answer for one recording on one card, its calls, its fallbacks and the commands."""
     program, card = choose()
-    asked = tuple((call.case, call.mode, call.timing, call.count) for call in program.tuned[:_MOST_CALLS])
+    asked = tuple((call.case, call.mode, call.timing, program.often(call)) for call in program.tuned[:_MOST_CALLS])
     times = ask_slowly(program_times.times, ROWS[card], asked)
     use_it(card, times)
     answer(program, card, times)
@@ -80,7 +81,7 @@ def use_it(card: str, times: Times) -> None:
 
 
 def answer(program: Program, card: str, times: Times) -> None:
-    """Draw the attention time of a step: now, with the rule, at best, and what silent fallbacks lose."""
+    """Draw the attention time of a program: now, with the rule, at best, and what silent fallbacks lose."""
     known = [found for found in times if found]
     if not known:
         st.markdown(f"## Nothing comparable was measured for {text.plain(program.name)}")
@@ -90,8 +91,8 @@ def answer(program: Program, card: str, times: Times) -> None:
     lost = sum(_lost(found) for call, found in zip(program.tuned, times, strict=False) if call.fallback and found)
     word = "about " if assumed or not all(found.exact for found in known) else ""
     st.markdown(
-        f"## On the {card} attention takes {word}{text.ms(now)} a step now and {text.ms(ruled)} with the rule: "
-        f"{text.ratio(now / ruled)}"
+        f"## On the {card} attention takes {word}{text.ms(now)} {program.span} now and {text.ms(ruled)} with the "
+        f"rule: {text.ratio(now / ruled)}"
     )
     gpus = ", ".join(dict.fromkeys(found.gpu for found in known))
     below = f"assumed from {gpus}" if assumed else f"measured on {gpus}" if not word else f"scaled from {gpus}"
@@ -108,9 +109,10 @@ def table(program: Program, times: Times) -> None:
     rows = [
         {
             "share": found and found.now_ms / whole,
-            "count": call.count,
+            "count": program.often(call),
             "call": f"{level_of(call.case).short(call.case)}, {text.MODE_WORDS[call.mode]}",
             "modules": ", ".join(call.modules),
+            "scales": ", ".join(f"{scale:.4g}" for scale in call.scales),
             **{name: getattr(found, name, None) for name in names},
             "standing": found and ("assumed" if found.relative else found.standing),
             "from": _source(found),
@@ -118,7 +120,7 @@ def table(program: Program, times: Times) -> None:
         for call, found in zip(program.tuned, times, strict=False)
     ]
     if rows:
-        known = {name: each for name, each in _COLUMNS.items() if name != "modules" or any(x[name] for x in rows)}
+        known = {name: each for name, each in _COLUMNS.items() if name not in _MAYBE or any(x[name] for x in rows)}
         drawn = pd.DataFrame(rows, columns=[*known]).sort_values("share", ascending=False)
         tables.grid(drawn, f"The calls of {program.name} by their time", known)
         messages.download("Download the calls", "attnbench-calls", lambda: drawn, "program_csv")
@@ -135,7 +137,9 @@ def fallbacks(program: Program, times: Times) -> None:
     for call in program.calls:
         if reason := call.fallback:
             known = found.get(id(call))
-            lost = f"{text.ms(_lost(known))} a step over the best" if known else "nobody measured what that costs"
+            lost = (
+                f"{text.ms(_lost(known))} {program.span} over the best" if known else "nobody measured what that costs"
+            )
             lines.append(f"- {messages.counted(call.count, 'call')}: {text.plain(reason)}: {lost}.")
     if lines:
         st.markdown("\n".join(["**Silent fallbacks**", "", *lines]))

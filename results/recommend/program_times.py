@@ -21,7 +21,7 @@ from results.slice import Filters
 from results.store.database import Store
 
 NOW = "torch_sdpa_auto"  # SDPA with the backend that PyTorch chooses
-Asked = tuple[Case, str, str, int]  # case, mode, timing, and how often a step calls it
+Asked = tuple[Case, str, str, float]  # case, mode, timing, and how often a step calls it
 _ELSEWHERE = 3.0  # what another timing and another GPU count: as far as a rule reaches (kernels.problem.REACH)
 _MOST_RELATIVES = 2
 _FEW_QUERIES = 16

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import os
 import sys
 import threading
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -112,6 +114,42 @@ def test_functions_of_flash_attention_are_their_problems(monkeypatch) -> None:
         Problem("float32", "full", 2, 4, 4, 4, 4, 16, 16, features=("varlen", "dropout")): 1,
     }
     assert seen.unseen == {"calls of FlashAttention over a cache": 1, "calls with windows of two widths": 1}
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_calls_of_flex_attention_are_their_problems_by_what_their_masks_show() -> None:
+    flex, documents = importlib.import_module("torch.nn.attention.flex_attention"), torch.arange(96) // 40
+    inputs = [torch.randn(2, 4, 96, 16) for _ in range(3)]
+    masks = (
+        ("causal", {}, lambda b, h, q, k: q >= k),
+        ("causal window", {"window_size": 20}, lambda b, h, q, k: (q >= k) & (q - k < 20)),
+        ("window", {"window_size": 20}, lambda b, h, q, k: (q - k).abs() < 20),
+        ("full", {"features": ("mask",)}, lambda b, h, q, k: documents[q] == documents[k]),
+        ("full", {"features": ("mask",)}, lambda b, h, q, k: (q >= k) | (b == 1)),
+        ("full", {"features": ("mask",)}, lambda b, h, q, k: (q >= k) & (h + q != 95 + 3)),
+    )
+    listed = flex.BlockMask.from_kv_blocks(
+        torch.ones(1, 1, 3, dtype=torch.int32), torch.zeros(1, 1, 3, 3).int(), None, None, 32
+    )
+    with kernels.recording() as seen:
+        for _, _, mask in masks:
+            flex.flex_attention(*inputs, None, flex.create_block_mask(mask, 2, 4, 96, 96, "cpu", 32), 0.3)
+        flex.flex_attention(*inputs, block_mask=listed)
+        torch.compile(flex.flex_attention, backend="eager")(*inputs)
+        flex.flex_attention(*inputs, lambda score, b, h, q, k: score * 2)
+    problems = [asked(kind, queries=96, keys=96, **more) for kind, more, _ in masks]
+    plain = asked(queries=96, keys=96, regime="captured")
+    assert seen.calls == Counter([*problems, problems[3], plain])
+    assert seen.scales == dict.fromkeys(problems, {0.3}) and seen.as_record()["calls"][0]["scales"] == [0.3]
+    assert seen.unseen == {"calls of FlexAttention with a score_mod": 1}
+
+
+def test_steps_are_those_of_the_optimizer_that_makes_most() -> None:
+    often, once = (torch.optim.SGD([torch.zeros(1, requires_grad=True)]) for _ in range(2))
+    with kernels.recording() as seen:
+        _ = [often.step() for _ in range(3)], once.step()
+    often.step()
+    assert seen.steps == seen.as_record()["steps"] == 3 and kernels.recorder.Recording().steps == 0
 
 
 def test_compiled_functions_are_counted_at_each_call() -> None:

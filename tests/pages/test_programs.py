@@ -99,11 +99,16 @@ def test_the_numbers_of_the_card_count_and_its_rule_is_installed(tuned, page, tm
 
 def test_an_uploaded_recording_is_shown_and_a_broken_one_is_refused_in_words(page):
     record = json.loads(VIT.path.read_text()) | {"program": "mine"}
-    record["calls"][0]["modules"] = ["Attention", "Pool"]
-    assert "modules" not in page.dataframe[0].value
-    page.file_uploader[0].upload("mine.json", json.dumps(record).encode()).run()
+    record["calls"][0] |= {"modules": ["Attention", "Pool"], "scales": [0.125, 1]}
+    assert not {"modules", "scales"} & {*page.dataframe[0].value}
+    page.file_uploader[0].upload("mine.json", json.dumps(record | {"steps": 4}).encode()).run()
     assert (page.selectbox(key="program").options[0], page.selectbox(key="program").value) == ("mine", "mine")
-    assert page.dataframe[0].value["modules"][0] == "Attention, Pool"
+    drawn = page.dataframe[0].value
+    assert [*drawn["modules"], *drawn["scales"]] == ["Attention, Pool", "0.125, 1"]
+    page.file_uploader[0].upload("all.json", json.dumps(record | {"program": "all", "steps": 0}).encode()).run()
+    whole = page.dataframe[0].value
+    assert [*drawn["count"] * 4] == [*whole["count"]] == [VIT.tuned[0].count]
+    assert [*drawn["now_ms"] * 4] == pytest.approx([*whole["now_ms"]]) and "in the whole recording now" in shown(page)
     page.file_uploader[0].upload("broken.json", b'{"format": 1}').run()
     assert "broken.json is not a recording; `python -m runner record` writes one." in shown(page)
 
