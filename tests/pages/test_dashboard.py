@@ -12,7 +12,7 @@ from streamlit.runtime.pages_manager import PagesManager
 
 from pages.ui import findings
 from pages.ui.filters import chips, offers
-from pages.ui.shell import address, data, terms, warming
+from pages.ui.shell import address, data, page_body, terms, warming
 from pages.ui.shell.data import Answers
 from pages.ui.shell.sections import HELP, SECTIONS
 from results.store.database import Store
@@ -102,6 +102,18 @@ def test_a_home_without_results_is_no_trouble_and_no_page_lists_the_files_of_pag
     warming.first_view()
     assert offers.at_first(data.asked_ahead).gpu is None
     assert PagesManager.uses_pages_directory is False
+
+
+def test_a_change_redraws_the_body_of_a_page_and_all_of_a_page_that_has_none(monkeypatch):
+    redrawn = []
+    monkeypatch.setattr(st, "session_state", {})
+    monkeypatch.setattr(st, "fragment", lambda draw, key: draw)
+    monkeypatch.setattr(st, "rerun", redrawn.append)
+    monkeypatch.setattr(page_body, "_draw", lambda draw: draw())
+    for begin in (lambda: page_body.show(lambda: None), page_body.none_yet):
+        begin()
+        page_body.again("filters")
+    assert redrawn == [["filters", "body"], "app"]
 
 
 def test_an_answer_is_worked_out_once_or_again_if_it_failed_and_the_oldest_is_forgotten():
