@@ -252,17 +252,15 @@ def full_mask_form(tiles: ForwardTiles, size: int, mask: Lengths, whole_rows: bo
 def _fastest_64(tiles: ForwardTiles, mask: Lengths, splits: bool) -> tuple[ForwardTiles, bool]:
     """Choose how many rows a tile has, so that the last round is not a few tiles; or split the last round's keys."""
     block = -(-mask.seqlen_k // 64) + number("tile_blocks")
-    forms, times = {}, {}
-    for consumers in (4, 3, 2):
-        times[consumers], *row = _first("last round 64", consumers=consumers, tail=mask.seqlen_k % 128 > 0)
-        forms[consumers] = replace(_forward(tuple(row)), store_from_registers=tiles.store_from_registers)
-    unflagged = times[4]
-    if tiles.flag_overflow:
-        times[4] = 1.0
-    found = [(times[n] * mask.rounds(n) * block, tiles if n == 4 else form, False) for n, form in forms.items()]
+    found = [(mask.rounds(4) * block + number("flag_blocks"), tiles, False)] if tiles.flag_overflow else []
+    for n in (2, 3, 4):
+        time, more, *row = _first("last round 64", consumers=n, tail=mask.seqlen_k % 128 > 0)
+        form = replace(_forward(tuple(row)), store_from_registers=tiles.store_from_registers)
+        blocks = -(-mask.seqlen_k // form.block_n) * (form.block_n // 64) + more
+        found.append((time * mask.rounds(n) * blocks, form, False))
     if splits and mask.tiles(4) > mask.programs and block < MOST_BLOCKS:
-        split = unflagged * mask.tiles(4) / mask.programs * block + number("combine_blocks")
-        found.append((split, forms[4], True))
+        split = time * mask.tiles(4) / mask.programs * block + number("combine_blocks")
+        found.append((split, form, True))
     return min(found, key=lambda form: form[0])[1:]
 
 
@@ -277,7 +275,7 @@ def causal_form(tiles: ForwardTiles, size: int, lengths: Lengths) -> tuple[Forwa
     if size not in (64, 128, 256) or tiles.flag_overflow or n_blocks >= MOST_BLOCKS or not alike:
         return tiles, False
     rows = [_first("last round 64", consumers=n, tail=False) for n in (4, 3)] if size == 64 else []
-    times = [(time, _forward(tuple(row))) for time, *row in rows] or [(1.0, tiles)]
+    times = [(time, _forward(tuple(row))) for time, _, *row in rows] or [(1.0, tiles)]
     found = [_split_form(form, time, size, lengths) for time, form in times]
     return min(found, key=lambda form: form[0])[1:]
 

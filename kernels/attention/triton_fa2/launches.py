@@ -23,7 +23,7 @@ from .forward_held_keys import few_keys_kernel, window_kernel
 from .launch import KernelCall, make_launch, most_registers, warm_ups
 from .panels import key_panels
 from .preprocess import preprocess_kernel
-from .problem import TritonProblem
+from .problem import ONE_TILE, TritonProblem
 from .split import Split
 from .stored import STEP, WIDTH, parts, stored_dkdv_kernel, stored_dq_kernel, stored_scores_kernel
 from .tile_ops import BF16_PARTS, PAD
@@ -56,7 +56,8 @@ class Launches:
             self._held_keys(arguments.PanelTensors(q, k, v, out, statistics), store_lse=lse is not None)
             return
         split = problem.forward_split
-        config = replace(problem.walk_config, scale_first=problem.scale <= 0, split=split is not None)
+        one = problem.walk_config.one_loop or problem.seqlen_q <= ONE_TILE
+        config = replace(problem.walk_config, one_loop=one, scale_first=problem.scale <= 0, split=split is not None)
         q, k, v, kt = self._copies_for_forward(q, k, v)
         numbers = (split or (1, 0), problem.scales[0])
         if split is None:

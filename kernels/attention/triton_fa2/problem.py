@@ -28,6 +28,7 @@ FEW_QUERIES = 32  # from more on, a program walks over FEW_KEYS at most in the b
 MOST_QUERIES_A_KEY = 8  # up to which one launch computes all gradients; else few programs walk long for dk and dv
 MOST_STORED = 16384  # queries of all heads that share keys, up to which P and dS of enough keys fit in a part of bf16x6
 ONE_LOOP = 8  # rows or keys a multiprocessor up to which a walk is one masked loop, see forward.py
+ONE_TILE = 16  # queries up to which a forward is one masked loop: the mask costs little, a second loop waits for memory
 ROOM = 1.025  # length of a 16-bit forward's split over the average share of a place
 _INTERPRETED_CHIP = ("sm_86", 4, 1 << 25)  # tables, multiprocessors, L2 bytes; few multiprocessors make for large tiles
 
@@ -136,7 +137,9 @@ class TritonProblem:
     def forward_table(self) -> str:
         """The table whose kernel computes out."""
         rows = self.heads("forward") * self.seqlen_q / self.multiprocessors
-        if self.seqlen_k <= tuning.limit("few_keys", self.chip, self.block_d, rows) and self.tiles("few_keys"):
+        blind = self.causal and self.seqlen_q > 2 * self.seqlen_k > 2 * FEW_KEYS  # most queries, which "forward" skips
+        most = 0 if blind else tuning.limit("few_keys", self.chip, self.block_d, rows)
+        if self.seqlen_k <= most and self.tiles("few_keys"):
             return "few_keys"
         short_window = bool(self.window_size) and self.keys_in_window <= WINDOW_KEYS
         shared = short_window and self.tiles("window") and self.heads_each(self.tiles("window")[0]) > 1
@@ -196,10 +199,8 @@ class TritonProblem:
 
     def tiles(self, table: str) -> list[tuning.Tile]:
         """Return the tile to use and those to fall back to; none if this kernel is not for this problem."""
-        busy = self.heads(table) * self.rows(table) / self.multiprocessors
-        if table in tuning.BY_HEAD:
-            busy = self.rows(table)
-        return tuning.tiles(table, self.chip, self.precision, self.block_d, busy)
+        busy = self.rows(table) * (1 if table in tuning.BY_HEAD else self.heads(table) / self.multiprocessors)
+        return tuning.tiles(table, self.chip, self.precision, self.block_d, busy, self.seqlen_q, self.seqlen_k)
 
     def rows_each(self, tile: tuning.Tile) -> int:
         """Return the query rows of a program that holds all keys: whole tiles, as many as let all programs run at once.

@@ -7,7 +7,7 @@ not used for it. "half" is 16 bits; the others are precisions of float32 (tile_o
 
 `rows` is the number of query rows (for dkdv: key rows), counted over batch and heads and divided by the number of
 multiprocessors: a single short head needs small tiles to reach every multiprocessor, a large batch needs large ones for
-reuse. The kernels of BY_HEAD count the query rows of one head.
+reuse. The kernels of BY_HEAD count the query rows of one head. `queries` and `keys` are the lengths of a head.
 """
 
 from functools import cache
@@ -33,10 +33,9 @@ class Tile(NamedTuple):
     batches: int = 1  # of a program for dq, which share an added mask
 
 
-def limit(name: str, chip: str, block_d: int, rows_per_multiprocessor: float = 0) -> int:
+def limit(name: str, chip: str, block_d: int, rows: float = 0) -> int:
     """Return up to how many rows or keys a form is used; 0 if never."""
-    found = family(chip)["triton_fa2 limits"].first(limit=name, block_d=block_d, rows=rows_per_multiprocessor)
-    return found[0] if found else 0
+    return next(iter(family(chip)["triton_fa2 limits"].first(limit=name, block_d=block_d, rows=rows)), 0)
 
 
 def uses_bf16x6(chip: str, block_d: int, rows_per_multiprocessor: float) -> bool:
@@ -44,13 +43,14 @@ def uses_bf16x6(chip: str, block_d: int, rows_per_multiprocessor: float) -> bool
     return bool(tiles("forward", chip, "bf16x6", block_d, rows_per_multiprocessor))
 
 
-def tiles(kernel: str, chip: str, precision: str, block_d: int, rows_per_multiprocessor: float) -> list[Tile]:
+def tiles(kernel: str, chip: str, precision: str, block_d: int, rows: float, *lengths: float) -> list[Tile]:
     """Return the tile to use, and those to fall back to when it does not fit, each smaller than the one before.
 
-    Empty if the table says not to use this kernel for so many rows ("dq_dkdv": then dq and dkdv are faster).
+    `lengths`: queries and keys, else long. Empty if a table names none ("dq_dkdv": then dq and dkdv are faster).
     """
+    queries, keys = lengths or (float("inf"),) * 2
     table = family(chip)[f"triton_fa2 {precision}"]
-    return list(_with_smaller(table.first(kernel=kernel, block_d=block_d, rows=rows_per_multiprocessor)))
+    return list(_with_smaller(table.first(kernel=kernel, block_d=block_d, rows=rows, queries=queries, keys=keys)))
 
 
 @cache
