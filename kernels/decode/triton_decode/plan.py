@@ -28,7 +28,7 @@ _MANY = 1 << 19  # values of all outputs; from here on, programs of the second k
 _FEW_PARTS = 4  # parts loaded at once if a tile has no more; only two forms, so a growing cache compiles few kernels
 _COMBINED_AT_ONCE = 32  # parts that the second kernel loads at once
 _PROGRAMS_OF_A_TILE = 4  # tiles are few if each gets this many programs; the first loads and combining then dominate
-_SHORT_KEYS = 128  # keys for each multiprocessor, up to which few tiles are "short"
+_SHORT_KEYS = 128, 512  # keys for each multiprocessor, up to which few tiles are "short"; up to 4 rows of head_dim 128
 _WHOLE_KEYS = 2048, 8192  # keys up to which one program for each tile is fastest, at head_dim up to 64 and above
 _WHOLE_BLOCK, _WHOLE_BLOCKS = 128, 8  # keys of a block; blocks that take less time than sharing tiles
 _DOUBLED = 1.8  # tiles of a multiprocessor, from which on the tile of "many" is faster
@@ -222,7 +222,7 @@ def _tile_of(r: Request, chip: str, multiprocessors: int, *, one_launch: bool) -
     return tile(
         chip,
         _CACHES[r.cache_dtype],
-        min(128, _padded(rows)),
+        min(128, rows),
         max(_padded(r.head_dim), _padded(r.head_dim_v)),
         spread=spread,
         page=r.page,
@@ -250,11 +250,9 @@ def _spread(r: Request, rows: int, multiprocessors: int) -> str:
             if _ONE_STEP_KEYS < r.capacity <= _BRIEF_KEYS:
                 return "whole_brief"
             return "whole" if even else "uneven"
-        if r.capacity <= _BRIEF_KEYS:
-            return "brief"
         doubled = moderate and even and not r.ragged and multiprocessors < tiles < _DOUBLED * multiprocessors
-        return "doubled" if doubled else "many"
-    most = _SHORT_KEYS * multiprocessors
+        return "brief" if r.capacity <= _BRIEF_KEYS else "doubled" if doubled else "many"
+    most = _SHORT_KEYS[rows <= 4 and _padded(r.head_dim) == 128] * multiprocessors
     if tiles * -(-rows // 16) * r.capacity <= most:
         return "shortest"
     return "short" if tiles * r.capacity <= most else "few"

@@ -36,7 +36,7 @@ class DecodeTile:
 def tile(
     chip: str, cache: str, rows: int, block_d: int, *, spread: str = "many", page: int = 0, latent: bool = False
 ) -> DecodeTile:
-    """Return the tile for `rows` rows (padded) of head_dim (block_d, padded) over a cache.
+    """Return the tile for `rows` rows of head_dim (block_d, padded) over a cache.
 
     spread: a name of SPREADS; page: keys of a page, 0 for a contiguous cache; latent: keys and values are one tensor.
     """
@@ -80,13 +80,15 @@ def divide(
     slots = max(1, multiprocessors * tile.per_sm // row_tiles)
     near = _NEAR_BLOCKS if tile.per_sm == 1 and tile.form == "triton" else 0
     expected = aligned_share(tiles, most_blocks, slots, least, near)
-    if not ragged:
-        least = expected
+    if not ragged and tiles > slots and expected % most_blocks == 0 and tile.form == "triton" and tile.per_sm <= 2:
+        expected, slots = most_blocks, tiles  # the chip deals them out more evenly
+    least = least if ragged else expected
     slots = min(slots, -(-tiles * most_blocks // least))
     held = min(block_m, padded)
     splits = min(most_blocks, -(-most_blocks // expected) + (most_blocks % expected > 0))
     tickets = splits * held * block_dv * 4 <= _TICKETS_BYTES if tile.tickets is None else tile.tickets
-    parts = slots * 2 * row_tiles * block_m * block_dv
+    shared = ragged or splits > 1 or tile.form == "gluon"
+    parts = slots * 2 * row_tiles * block_m * block_dv if shared else 0
     return Shares(block_m, block_dv, row_tiles, tiles, slots, least, expected, near, splits, held, tickets, parts)
 
 
