@@ -55,7 +55,7 @@ class Shares:
     slots: int  # number of shares
     least: int  # key blocks of a share: exact for uniform lengths, otherwise the minimum
     expected: int  # key blocks of a share if all lengths are the capacity
-    near: int  # by how many key blocks a share may be longer to be a whole tile
+    near: int  # by how many key blocks a share may be longer to be a part of a tile
     splits: int  # shares of a tile if all lengths are the capacity
     rows: int  # rows of a part, padded
     tickets: bool  # whether programs combine their parts
@@ -101,4 +101,4 @@ def aligned_share(tiles: int, blocks: int, slots: int, least: int, near: int = 0
     """Return the blocks of a program for uniform lengths, as schedule.share_of computes them on the device."""
     share = max(least, -(-tiles * blocks // slots))
     aligned = -(-tiles // slots) * blocks if tiles > slots else max(least, -(-blocks // (slots // tiles)))
-    return aligned if aligned * 10 <= share * 11 or (slots // tiles == 1 and aligned <= share + near) else share
+    return aligned if aligned * 10 <= share * 11 or (tiles <= slots and aligned <= share + near) else share
