@@ -17,7 +17,7 @@ from .combine import CombinePartsConfig, combine_kernel
 from .launch import INTERPRETED, LaunchOf, prepared, workspace
 from .request import Caches, Request
 from .split import CacheStrides, SplitConfig, split_kernel
-from .tuning import DecodeTile, divide, power_of_2_from, tile, whole_tiles
+from .tuning import DecodeTile, divide, power_of_2_from, tile
 
 _CACHES = {torch.float8_e4m3fn: "e4m3", torch.float32: "float32", torch.bfloat16: "half", torch.float16: "half"}
 _REGISTERS = 65536  # registers of a multiprocessor
@@ -28,8 +28,10 @@ _MANY = 1 << 19  # values of all outputs; from here on, programs of the second k
 _FEW_PARTS = 4  # parts loaded at once if a tile has no more; only two forms, so a growing cache compiles few kernels
 _COMBINED_AT_ONCE = 32  # parts that the second kernel loads at once
 _PROGRAMS_OF_A_TILE = 4  # tiles are few if each gets this many programs; the first loads and combining then dominate
-_SHORT_KEYS = 128  # keys for each multiprocessor, up to which few tiles are "short"
+_SHORT_KEYS = 128, 512  # keys for each multiprocessor, up to which few tiles are "short"; up to 4 rows of head_dim 128
 _WHOLE_KEYS = 2048, 8192  # keys up to which one program for each tile is fastest, at head_dim up to 64 and above
+_WHOLE_BLOCK, _WHOLE_BLOCKS = 128, 8  # keys of a block; blocks that take less time than sharing tiles
+_DOUBLED = 1.8  # tiles of a multiprocessor, from which on the tile of "many" is faster
 _BRIEF_KEYS = 512  # keys of a sequence, up to which many tiles are "brief"
 _ONE_STEP_KEYS = 64  # keys of a sequence, up to which every tile processes them in one step
 _as_constants = cache(Constants)  # a growing cache uses the same object at each length
@@ -220,7 +222,7 @@ def _tile_of(r: Request, chip: str, multiprocessors: int, *, one_launch: bool) -
     return tile(
         chip,
         _CACHES[r.cache_dtype],
-        min(128, _padded(rows)),
+        min(128, rows),
         max(_padded(r.head_dim), _padded(r.head_dim_v)),
         spread=spread,
         page=r.page,
@@ -239,13 +241,18 @@ def _spread(r: Request, rows: int, multiprocessors: int) -> str:
     """Return a name of tuning.SPREADS."""
     tiles = r.batch * r.num_kv_heads
     if tiles * _PROGRAMS_OF_A_TILE > multiprocessors:
-        if multiprocessors < 2 * tiles <= 2 * multiprocessors and r.capacity <= _WHOLE_KEYS[r.head_dim > 64]:
+        programs = -(-tiles // multiprocessors)
+        blocks = -(-min(r.capacity, r.window_size or r.capacity) // _WHOLE_BLOCK)
+        share = -(-tiles * blocks // (multiprocessors * programs))
+        even = r.ragged or blocks <= share + max(_WHOLE_BLOCKS // programs, share // 3)
+        moderate = r.capacity <= _WHOLE_KEYS[r.head_dim > 64]
+        if moderate and multiprocessors < 2 * tiles <= 2 * multiprocessors:
             if _ONE_STEP_KEYS < r.capacity <= _BRIEF_KEYS:
                 return "whole_brief"
-            even = r.ragged or r.window_size or whole_tiles(tiles, r.capacity, multiprocessors)
             return "whole" if even else "uneven"
-        return "brief" if r.capacity <= _BRIEF_KEYS else "many"
-    most = _SHORT_KEYS * multiprocessors
+        doubled = moderate and even and not r.ragged and multiprocessors < tiles < _DOUBLED * multiprocessors
+        return "brief" if r.capacity <= _BRIEF_KEYS else "doubled" if doubled else "many"
+    most = _SHORT_KEYS[rows <= 4 and _padded(r.head_dim) == 128] * multiprocessors
     if tiles * -(-rows // 16) * r.capacity <= most:
         return "shortest"
     return "short" if tiles * r.capacity <= most else "few"

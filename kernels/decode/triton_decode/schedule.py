@@ -83,8 +83,8 @@ def share_of(total, same, slots, least, NEAR: tl.constexpr):
     """Return the number of blocks of a program: at least `least`, because short splits cost more than they save.
 
     `same`: the number of blocks of a tile if it is the same for all tiles, else 0. A share that begins and ends with a
-    tile, or divides a tile evenly, is used if it takes at most a tenth more blocks, or as a whole tile up to NEAR more
-    (tuning.aligned_share does the same for lengths that the host knows).
+    tile, or divides a tile evenly, is used if it takes at most a tenth more blocks, or up to NEAR more if there are
+    no more tiles than programs (tuning.aligned_share does the same for lengths that the host knows).
     """
     share = tl.maximum(tl.cdiv(total, slots), least)
     if same > 0:
@@ -92,6 +92,6 @@ def share_of(total, same, slots, least, NEAR: tl.constexpr):
         aligned = tl.maximum(tl.cdiv(same, tl.maximum(slots // tiles, 1)), least)
         if tiles > slots:
             aligned = tl.cdiv(tiles, slots) * same
-        if (aligned * 10 <= share * 11) | ((aligned <= share + NEAR) & (slots // tiles == 1)):
+        if (aligned * 10 <= share * 11) | ((aligned <= share + NEAR) & (tiles <= slots)):
             share = aligned
     return share

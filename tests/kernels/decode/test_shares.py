@@ -63,10 +63,10 @@ def test_one_query_token_at_batch_one_uses_most_multiprocessors():
 
 
 def test_as_many_tiles_as_multiprocessors_are_each_a_programs_own_and_one_launch_is_given():
-    for batch, capacity, wanted in ((16, 1024, (128, 1)), (12, 2048, (96, 1)), (12, 8192, (262, 4))):
-        shares = plan_of((32, 8), batch, capacity).shares
-        assert (shares.slots, shares.splits) == wanted
-    assert len(plan_of((64, 8), 1, 2048).kernels(False)) == 2
+    for batch, capacity in ((16, 1024), (9, 2048), (14, 8192), (20, 1024), (24, 4096), (64, 2048)):
+        assert plan_of((32, 8), batch, capacity).shares.slots == 8 * batch
+    assert plan_of((32, 8), 12, 8192).shares.slots == 262
+    assert [len(plan_of((heads, 8), 1, 2048).kernels(False)) for heads in (32, 64)] == [1, 2]
     assert len(plan_of((64, 8), 1, 2048, one_launch=True).kernels(False)) == 1
     assert len(plan_of((64, 8), 1, 2048, seqlen_q=8, one_launch=True).kernels(False)) == 2  # 64 rows: tickets cost more
 
