@@ -37,9 +37,14 @@ class Measured:
 
     problem: Problem
     implementation: str
-    beaten: tuple[str, ...] | None  # certainly slower by more than 2 %; None: every other one
+    beaten: tuple[str, ...] | None  # wrong, or certainly slower by more than 2 %; None: every other one
     evidence: Mapping[str, Any]
     behind: Mapping[str, float] = field(default_factory=dict)  # logarithms of times over the least, by implementation
+
+    @property
+    def tried(self) -> set[str]:
+        """Return the implementations whose times are known, and those that were wrong."""
+        return {*self.behind, *(self.beaten or ())}
 
     def keeps(self, today: Iterable[str]) -> bool:
         """Return whether the built-in choice stays: it won, it ties, or it was not measured."""
@@ -59,16 +64,19 @@ class Rule:
         """Return the distance and the nearest measured problem of the same class; None if there is none.
 
         What it names for another problem is the fastest in the mean over it and its neighbors, the near ones first.
+        Neighbors that did not try its implementation do not count, and what was wrong in a neighbor is not named.
         """
         found = ((problem.distance(point.problem), at) for at, point in enumerate(self.points))
-        ranked = sorted((distance, at) for distance, at in found if distance is not None)[:_NEIGHBORS]
+        ranked = sorted((distance, at) for distance, at in found if distance is not None)
         if not ranked:
             return None
-        least, point = ranked[0][0], self.points[ranked[0][1]]
-        known = set.intersection(*(set(self.points[at].behind) for _, at in ranked))
-        if not least or point.implementation not in known:
+        near = [(distance, self.points[at]) for distance, at in ranked]
+        least, point = near[0]
+        alike = [(distance, each) for distance, each in near if point.implementation in each.tried][:_NEIGHBORS]
+        known = set(point.behind).intersection(*(each.behind for _, each in alike))
+        if not least or not known:
             return least, point
-        shares = [((distance + _NEAR) ** -2, self.points[at].behind) for distance, at in ranked]
+        shares = [((distance + _NEAR) ** -2, each.behind) for distance, each in alike]
         costs = {name: sum(share * behind[name] for share, behind in shares) for name in known}
         best, whole = min(costs, key=lambda name: (costs[name], name)), sum(share for share, _ in shares)
         beaten = tuple(name for name in known if costs[name] > costs[best] + whole * math.log(1 + _MARGIN))

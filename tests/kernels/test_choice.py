@@ -128,6 +128,15 @@ def test_the_nearest_measured_problem_decides_unless_its_neighbors_outvote_it(us
     assert ran == [MATH, FLASH] and "128, head_dim 16 and its neighbors" in kernels.explain(*tensors(100), causal=True)
 
 
+def test_what_was_wrong_in_a_neighbor_is_not_named_and_a_neighbor_without_it_does_not_count(user, ran) -> None:
+    slow = "torch_sdpa_auto"
+    ahead, without = {FLASH: 1.0, MATH: 1.1, slow: 1.4}, {MATH: 1.0, slow: 1.5}
+    for beaten in ([slow, FLASH], [slow]):
+        write(user, point(FLASH, 128, ratios=ahead), point(MATH, 200, ratios=without, beaten=beaten))
+        kernels.attention(*tensors(126), causal=True)
+    assert ran == [MATH, FLASH]
+
+
 def test_an_implementation_with_the_whole_matrix_is_not_used_beyond_what_was_measured(user, ran) -> None:
     write(user, point(NAIVE, 64))
     kernels.attention(*tensors(65), causal=True)
