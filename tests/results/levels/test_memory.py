@@ -17,7 +17,7 @@ from results.records import attention_case, case_to_json
 from results.slice import of_mask
 
 CASE = case_to_json(attention_case(batch=1, num_heads=16, seqlen=4096, head_dim=64, dtype="bfloat16", causal=True))
-REAL_MODELS = "h200-real_models"
+REAL_MODELS = "20261130T204056Z-real_models-badfc1"
 GROUPED = "h200-window_gqa"  # 32 query heads on 8 key heads
 
 
