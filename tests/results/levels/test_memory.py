@@ -55,7 +55,7 @@ def measured(runs: Sequence[str]) -> list[dict]:
 
 @pytest.mark.slow
 def test_every_predicted_peak_is_within_a_tenth_of_what_an_h200_measured() -> None:
-    shipped = [path.name for path in PUBLISHED.glob("h200-*") if path.name != REAL_MODELS]
+    shipped = [path.name for path in PUBLISHED.glob("h200-*")]
     rows = [row for row in measured(shipped) if row["level"] == "op"]
     assert len(rows) >= 1231
     laws = {run: declared(run) for run in shipped}
@@ -71,7 +71,7 @@ def now_declared(row: dict) -> MemoryLaw:
 def test_peaks_of_our_kernels_are_within_a_fifth_where_no_heads_share_keys_and_nothing_is_padded() -> None:
     rows = [row for row in measured([REAL_MODELS]) if row["num_heads"] == row["num_kv_heads"]]
     rows = [row for row in rows if row["seqlen_q"] == row["seqlen_k"] >= 256 and row["head_dim"] in (64, 128, 256)]
-    rows = [row for row in rows if not row["implementation"].startswith("torch_sdpa")]
+    rows = [row for row in rows if not row["implementation"].startswith(("torch_sdpa", "flash_attn"))]
     assert {row["implementation"] for row in rows} == {"gluon_hopper", "triton_fa2"}
     said = declared(REAL_MODELS)
     found = [row["value"] / peak_memory_mb(row, row["implementation"], row["mode"], said) for row in rows]
