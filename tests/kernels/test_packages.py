@@ -4,6 +4,7 @@ import sys
 import tomllib
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ from kernels.attention import torch_flex, xformers
 from kernels.attention.torch_naive import hidden_keys
 from kernels.decode import cudnn_frontend, flashinfer, flex_paged
 from kernels.features import Features
+from kernels.problem import Problem
 from kernels.registry import Device, UnsupportedCase
 from kernels.tools import check_features
 from results.records import attention_case, decode_case
@@ -185,6 +187,17 @@ def test_a_peer_says_what_it_cannot_run(level, name, changes, capability, reason
     implementation = replace(registry.get(name, level), unavailable=None)
     answer = implementation.reason_against(case, Device("cuda", "a GPU", tuple(capability)))
     assert (reason in answer) if reason else answer is None
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "direction", "major"), [*product((40, 72, 96, 128), ("forward", "training"), (9, 10))]
+)
+def test_no_rule_names_flash_attention_4_where_its_dq_is_wrong(head_dim, direction, major):
+    sizes = {"batch": 1, "num_heads": 4, "num_kv_heads": 4, "seqlen_q": 64, "seqlen_k": 64, "head_dim_v": head_dim}
+    case = Problem("bfloat16", "full", head_dim=head_dim, direction=direction, **sizes).case
+    implementation = replace(registry.get("flash_attn_4", "op"), unavailable=None)
+    answer = implementation.reason_against(case, Device("cuda", "a GPU", (major, 0)))
+    assert (answer is not None and "wrong dQ" in answer) == (head_dim < 96 and direction == "training" and major == 9)
 
 
 def test_what_is_planned_before_a_step_is_timed_is_recorded():
