@@ -163,7 +163,7 @@ def _count(found: _Seen | str) -> None:
                 continue
             each.calls[found.problem] += 1
             each.modules.setdefault(found.problem, set()).update(around)
-            if found.scale is not None:
+            if isinstance(found.scale, int | float):  # a tensor is not read: the GPU may be busy or in a capture
                 each.scales.setdefault(found.problem, set()).add(float(found.scale))
 
 

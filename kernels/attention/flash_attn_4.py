@@ -9,10 +9,9 @@ def _refuses(case: AttentionCase, device: Device) -> str | None:
     """Return why a case is not served; a rule's case also says whether gradients follow, a case to measure does not."""
     only_hopper = 128 < (case.head_dim or 0) != 256 and device.compute_capability not in (None, (9, 0))
     limit = f"takes head_dim {case.head_dim} only on compute capability 9.0; other devices take up to 128, or 256"
-    odd = (
-        -(-(case.head_dim or 0) // 16) % 2 == 1
-    )  # multiples of 16; dQ is summed in multiples of 32 (pull request 2896)
-    wrong = odd and device.compute_capability == (9, 0) and getattr(case, "direction", None) == TRAINING
+    sixteens = -(-(case.head_dim or 0) // 16)  # two make a column block of dQ (pull request 2896 of flash-attention)
+    odd = sixteens % 2 == 1 and device.compute_capability == (9, 0)
+    wrong = odd and getattr(case, "direction", None) == TRAINING
     dq = f"computes a wrong dQ at head_dim {case.head_dim} on compute capability 9.0 (seen in 4.0.0b36)"
     return packages.reason("flash_attn_4", (only_hopper, limit), (wrong, dq))
 

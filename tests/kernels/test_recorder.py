@@ -134,7 +134,7 @@ def test_calls_of_flex_attention_are_their_problems_by_what_their_masks_show() -
     with kernels.recording() as seen:
         for _, _, mask in masks:
             flex.flex_attention(*inputs, None, flex.create_block_mask(mask, 2, 4, 96, 96, "cpu", 32), 0.3)
-        flex.flex_attention(*inputs, block_mask=listed)
+        flex.flex_attention(*inputs, block_mask=listed, scale=torch.tensor(0.4))
         torch.compile(flex.flex_attention, backend="eager")(*inputs)
         flex.flex_attention(*inputs, lambda score, b, h, q, k: score * 2)
     problems = [asked(kind, queries=96, keys=96, **more) for kind, more, _ in masks]
