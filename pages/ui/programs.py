@@ -109,7 +109,7 @@ def table(program: Program, times: Times) -> None:
     rows = [
         {
             "share": found and found.now_ms / whole,
-            "count": program.often(call),
+            "count": round(program.often(call), 2),
             "call": f"{level_of(call.case).short(call.case)}, {text.MODE_WORDS[call.mode]}",
             "modules": ", ".join(call.modules),
             "scales": ", ".join(f"{scale:.4g}" for scale in call.scales),
@@ -140,7 +140,8 @@ def fallbacks(program: Program, times: Times) -> None:
             lost = (
                 f"{text.ms(_lost(known))} {program.span} over the best" if known else "nobody measured what that costs"
             )
-            lines.append(f"- {messages.counted(call.count, 'call')}: {text.plain(reason)}: {lost}.")
+            often = f"{round(program.often(call), 2):,.6g}"
+            lines.append(f"- {often} call{'s' * (often != '1')}: {text.plain(reason)}: {lost}.")
     if lines:
         st.markdown("\n".join(["**Silent fallbacks**", "", *lines]))
 

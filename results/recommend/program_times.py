@@ -24,6 +24,7 @@ NOW = "torch_sdpa_auto"  # SDPA with the backend that PyTorch chooses
 Asked = tuple[Case, str, str, float]  # case, mode, timing, and how often a step calls it
 _ELSEWHERE = 3.0  # what another timing and another GPU count: as far as a rule reaches (kernels.problem.REACH)
 _MOST_RELATIVES = 2
+_EMPTY_MS = 0.003  # least time of a scaled call: an empty kernel between two events on an H200
 _FEW_QUERIES = 16
 
 
@@ -154,7 +155,8 @@ def _nearest(points: list[_Point], asked: Asked) -> CallTimes | None:
     )
 
     def in_step(name: str, ms: float | None) -> float:
-        return count * (of_sdpa if name.startswith("torch_sdpa") else factor) * (ms or 0)
+        scaled = (of_sdpa if name.startswith("torch_sdpa") else factor) * (ms or 0)
+        return count * max(scaled, min(_EMPTY_MS, ms or 0))
 
     best, best_ms = str(result.winner), result.latency_ms or 0
     return CallTimes(

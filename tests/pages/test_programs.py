@@ -113,6 +113,18 @@ def test_an_uploaded_recording_is_shown_and_a_broken_one_is_refused_in_words(pag
     assert "broken.json is not a recording; `python -m runner record` writes one." in shown(page)
 
 
+def test_a_tiny_call_takes_as_long_as_an_empty_kernel_and_fallbacks_count_for_a_step(page):
+    record = json.loads(VIT.path.read_text())
+    sizes = {"batch": 1, "num_heads": 1, "num_kv_heads": 1, "seqlen_q": 64, "seqlen_k": 64, "window_size": 8}
+    tiny = (
+        record["calls"][0]["problem"] | sizes | {"mask": "causal window", "direction": "forward", "regime": "captured"}
+    )
+    record |= {"program": "tiny", "steps": 2, "calls": [{"problem": tiny, "count": 3}]}
+    page.file_uploader[0].upload("tiny.json", json.dumps(record).encode()).run()
+    assert page.dataframe[0].value["now_ms"][0] == pytest.approx(1.5 * program_times._EMPTY_MS)
+    assert "- 1.5 calls: a window, which SDPA takes as a mask rules out" in shown(page)
+
+
 def test_fallbacks_name_what_rules_out_the_fast_backends():
     found = {name: [call.fallback for call in program.calls] for name, program in SHIPPED.items()}
     window = "a window, which SDPA takes as a mask rules out the flash backend, and shared key heads rule out"
