@@ -32,12 +32,9 @@ class Tuned:
     """The cells of a run, and the rule of any of its cases. Raises RuleError if no rule follows from all of them."""
 
     def __init__(self, run: Run, measurements: Sequence[Measurement], corners: Sequence[Measurement] = ()) -> None:
-        """Read the times; every rule knows the corners. One tune measures both, so what corners lack does not count."""
-        tried = {m.implementation for m in corners}
-        known = [m for m in measurements if not tried or m.implementation in tried]
-        self.left_out = sorted({m.implementation for m in measurements} - {m.implementation for m in known})
-        self._rule = rule_of(run, [*known, *corners])
-        self._cells = {cell: times for cell, times in _times(run, known).items() if _PORTABLE in times}
+        """Read the times; every rule knows the corners."""
+        self._rule = rule_of(run, [*measurements, *corners])
+        self._cells = {cell: times for cell, times in _times(run, measurements).items() if _PORTABLE in times}
         ways, regimes = rule_file.DIRECTIONS, rule_file.REGIMES
         self._asked = {x: problem.of_case(x[0], ways[x[1]], regimes[x[2]]) for x in self._cells}
         self.cases = sorted({case for case, _, _ in self._cells}, key=repr)
@@ -97,14 +94,13 @@ def judged(run: Run, measurements: Sequence[Measurement], corners: Sequence[Meas
     halves = [tuned.of_half(seed) for seed in range(HALVES)]
     (mean, worst), means = _mean_and_worst(*halves), [_mean_and_worst(half)[0] for half in halves]
     slower = fmean(loss > 1.02 for half in halves for _, loss in half.values())
-    left = f" Without {' and '.join(tuned.left_out)}, which the corners did not try." if tuned.left_out else ""
     words = (
         f"In {HALVES} random halves, cells that the tune had not seen take {mean:.3f} times the best in the mean "
         f"({min(means):.3f} to {max(means):.3f}, goal {MOST_IN_THE_MEAN}), {worst:.3f} at worst (goal {MOST}); "
         f"{slower:.0%} are over 2 % slower. "
         "With all other shapes measured, they take {:.3f} and {:.3f}.".format(*_mean_and_worst(tuned.of_each()))
     )
-    return words + left, mean <= MOST_IN_THE_MEAN and worst <= MOST
+    return words, mean <= MOST_IN_THE_MEAN and worst <= MOST
 
 
 def _mean_and_worst(*found: Losses) -> tuple[float, float]:
