@@ -106,11 +106,6 @@ def published() -> list[tuple[str, Case, str, dict[str, float]]]:
     return list(newest.values())
 
 
-# Shapes whose tiles became faster after the newest run of them: in turns, triton_fa2 took 13.7 us for the 14.3 of
-# gluon_hopper, and 18.7 for 20.2. A new run of the corners makes this list empty.
-RETILED = [[2, 8, 256, 192, 256, "fwd"], [2, 8, 4096, 64, 256, "fwd"]]
-
-
 @pytest.mark.slow
 def test_no_published_shape_goes_to_the_slower_kernel() -> None:
     cells = published()
@@ -124,8 +119,8 @@ def test_no_published_shape_goes_to_the_slower_kernel() -> None:
         if case.features == "sinks" and case.head_dim == 64 and 0 < case.window_size <= feature_calls._SHORT_WINDOW:
             picked = "triton_fa2"
         if times[picked] > 1.1 * min(times.values()):  # a tenth: two runs of one kernel differ by up to a few percent
-            wrong.append([*q.shape, case.seqlen_k, mode])
-    assert wrong == RETILED
+            wrong.append((q.shape, case.seqlen_k, mode))
+    assert not wrong
 
 
 def test_the_headline_counts_what_an_eager_call_picks_today() -> None:
