@@ -100,8 +100,9 @@ class Program:
         return "in the whole recording" if self.steps == 0 else "a step"
 
     def often(self, call: Call) -> float:
-        """Return how often the span has a call."""
-        return call.count / (self.steps or 1)
+        """Return how often the span has a call; a whole number where it is one."""
+        whole, rest = divmod(call.count, self.steps or 1)
+        return call.count / (self.steps or 1) if rest else whole
 
     @property
     def tuned(self) -> tuple[Call, ...]:

@@ -137,11 +137,10 @@ def fallbacks(program: Program, times: Times) -> None:
     for call in program.calls:
         if reason := call.fallback:
             known = found.get(id(call))
-            lost = (
-                f"{text.ms(_lost(known))} {program.span} over the best" if known else "nobody measured what that costs"
-            )
-            often = f"{round(program.often(call), 2):,.6g}"
-            lines.append(f"- {often} call{'s' * (often != '1')}: {text.plain(reason)}: {lost}.")
+            cost = known and f"{text.ms(_lost(known))} {program.span} over the best"
+            lost = cost or "nobody measured what that costs"
+            often = messages.counted(round(program.often(call), 2), "call")
+            lines.append(f"- {often}: {text.plain(reason)}: {lost}.")
     if lines:
         st.markdown("\n".join(["**Silent fallbacks**", "", *lines]))
 

@@ -187,7 +187,7 @@ def safe_csv(table: pd.DataFrame) -> bytes:
     return safe.to_csv(index=False).encode()
 
 
-def counted(number: int, noun: str) -> str:
+def counted(number: float, noun: str) -> str:
     """Write a number with its noun, such as 1 run and 2 runs."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
