@@ -72,11 +72,11 @@ class Rule:
             return None
         near = [(distance, self.points[at]) for distance, at in ranked]
         least, point = near[0]
-        tried = [(distance, each) for distance, each in near if point.implementation in each.tried][:_NEIGHBORS]
-        known = set(point.behind).intersection(*(each.behind for _, each in tried))
+        count = [(distance, each) for distance, each in near if point.implementation in each.tried][:_NEIGHBORS]
+        known = set(point.behind).intersection(*(each.behind for _, each in count))
         if not least or not known:
             return least, point
-        shares = [((distance + _NEAR) ** -2, each.behind) for distance, each in tried]
+        shares = [((distance + _NEAR) ** -2, each.behind) for distance, each in count]
         costs = {name: sum(share * behind[name] for share, behind in shares) for name in known}
         best, whole = min(costs, key=lambda name: (costs[name], name)), sum(share for share, _ in shares)
         beaten = tuple(name for name in known if costs[name] > costs[best] + whole * math.log(1 + _MARGIN))

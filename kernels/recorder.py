@@ -2,8 +2,8 @@
 
 While a recording is open, calls of PyTorch's scaled_dot_product_attention, of this package's functions, of modules of
 transformers that use it, of FlexAttention, and of the FlashAttention packages that are imported by then are counted for
-the whole process. No tensor is kept. A call within another one is not counted again, such as PyTorch's function that
-`kernels.attention` falls back to.
+the whole process. No tensor is kept; a mask of FlexAttention is evaluated at some rows, which may read its tensors. A
+call within another one is not counted again, such as PyTorch's function that `kernels.attention` falls back to.
 
 Functions given to torch.compile run eagerly meanwhile, so that each call is seen, and their problems have the regime
 "captured". Calls captured in a CUDA graph are counted at the capture, not at its replays.
