@@ -3,7 +3,8 @@
 The models are declared in steps.toml, or in a file of the user's own with the same fields. They get random weights, and
 a step is a forward, a forward and backward (without an optimizer, which would hide the difference), or a generation.
 Models of transformers use ours by `attn_implementation="attnbench"`; those that keep their own classes of attention, as
-Falcon, and all others by `kernels.sdpa_replacement()`.
+Falcon, and all others by `kernels.sdpa_replacement()`. Models that transformers refuses SDPA, as Gemma 2, are timed
+with their eager attention in its place.
 """
 
 import gc
@@ -70,6 +71,7 @@ class StepProof:
     farther: float = 0.0  # our output's distance from that in float32 over SDPA's, where `differs` is above ALLOWED
     calls: str = ""
     note: str = ""
+    baseline: str = "SDPA"  # or "eager", which `sdpa_ms` is of where transformers refuses a model SDPA
 
 
 def load(path: Path, only: list[str] | None = None) -> list[Declared]:
@@ -105,7 +107,7 @@ def as_line(proof: StepProof) -> str:
     wrong = " WRONG:" if proof.farther > FARTHER else ""
     far = f", {proof.farther:.2f} times as far from float32 as SDPA's" if proof.farther else ""
     return (
-        f"{proof.name}: SDPA {proof.sdpa_ms:.4g} ms, ours {proof.ours_ms:.4g} ms: {span};"
+        f"{proof.name}: {proof.baseline} {proof.sdpa_ms:.4g} ms, ours {proof.ours_ms:.4g} ms: {span};"
         f"{wrong} outputs differ by {proof.differs:.2g}{far}; {proof.calls}"
     )
 
@@ -128,11 +130,16 @@ def build(model: Declared, device: str) -> nn.Module:
         if model.library == "timm":
             module = library.create_model(model.model, **model.settings)
         elif model.config:
-            config = getattr(library, model.config)(**model.settings)
-            module = getattr(library, model.model)._from_config(config, attn_implementation="sdpa")
+            config, maker = getattr(library, model.config)(**model.settings), getattr(library, model.model)
+            module = maker._from_config(config, attn_implementation=_baseline(maker))
         else:
             module = getattr(library, model.model)(**model.settings)
     return module.to(_dtype(device)).train(model.training)
+
+
+def _baseline(model: Any) -> str:
+    """Return the attention of transformers, for a model or its class, that ours is compared with."""
+    return "sdpa" if model._supports_sdpa else "eager"
 
 
 def make_inputs(model: Declared, device: str) -> dict[str, Any]:
@@ -183,7 +190,9 @@ def _proof(model: Declared, device: str, compiled: bool) -> StepProof:
     differs = float((outputs[1] - outputs[0]).abs().max() / outputs[0].abs().max())
     ends = found["ci_low"], found["ci_high"]
     farther = 0.0 if differs <= ALLOWED else _farther(model, module, inputs, outputs)
-    return StepProof(model.name, before, after, found["value"], *ends, differs, farther, _words(counts) + shared)
+    baseline = "eager" if model.config and _baseline(module) == "eager" else StepProof.baseline
+    values = before, after, found["value"], *ends, differs, farther
+    return StepProof(model.name, *values, _words(counts) + shared, baseline=baseline)
 
 
 def one_each(module: nn.Module) -> tuple[dict[str, nn.Module], str]:
@@ -248,7 +257,7 @@ def _pairs(
 def _attention(model: Declared, module: nn.Module, side: str) -> Iterator[SdpaCalls | None]:
     """Let the model compute attention by PyTorch or by ours, and yield the counts of calls where they are counted."""
     if plugged := model.library == "transformers":
-        asked = "sdpa" if side == SDPA else FRONT_DOOR
+        asked = _baseline(module) if side == SDPA else FRONT_DOOR
         if module.config._attn_implementation != asked:  # type: ignore[union-attr]
             module.set_attn_implementation(asked)  # type: ignore[operator]
         plugged = module.config._attn_implementation == FRONT_DOOR  # type: ignore[union-attr]
