@@ -149,10 +149,7 @@ def query_ranges(
     """
     shift = seqlen_k - seqlen_q
     last_key = tl.minimum(first_key + BLOCK_N, seqlen_k) - 1
-    lo = 0
-    full_lo = 0
-    hi = seqlen_q
-    full_hi = seqlen_q
+    lo, full_lo, full_hi, hi = 0, 0, seqlen_q, seqlen_q
     if HAS_LEFT:
         hi = tl.minimum(hi, tl.maximum(last_key + left - shift + 1, 0))
         full_hi = tl.minimum(full_hi, (tl.maximum(first_key + left - shift + 1, 0) // BLOCK_M) * BLOCK_M)

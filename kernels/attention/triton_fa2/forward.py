@@ -79,9 +79,7 @@ def key_ranges(
 
     Blocks in [full_lo, full_hi) are seen whole by every position; those before and after need a mask.
     """
-    lo = 0
-    full_lo = 0
-    hi = seqlen_k
+    lo, full_lo, hi = 0, 0, seqlen_k
     full_hi = (seqlen_k // BLOCK_N) * BLOCK_N
     if HAS_RIGHT:
         hi = tl.minimum(hi, tl.maximum(last_position + right + 1, 0))

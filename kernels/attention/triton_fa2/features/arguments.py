@@ -62,6 +62,7 @@ class FeatureConfig(Columns):
     page_size: int = 0  # keys of a page; 0: keys lie in a row
     spans: bool = False  # whether a boolean mask is that of keys alone, so that blocks before and after are left out
     whole: bool = False  # whether tiles end with the rows and keys of all sequences, so that no load takes a mask
+    from_16: bool = False  # whether walks begin at multiples of 16 rather than of a tile, which saves a tile
     tail: bool = True  # whether the last blocks of a walk over keys take a mask
     together: int = 1  # batches whose dq a program computes, with the same tiles of an added mask
     blocks: int = 0  # rows and keys of a listed block, a multiple of both tiles; 0: there are no lists

@@ -211,10 +211,11 @@ def features_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, sha
         line = batch * tensors.blocks_b * tl.cdiv(seqlen_k, CONFIG.blocks) + start_n // CONFIG.blocks
         starts = tensors.query_starts + line * shape.num_heads + head_k * shape.group
         first = tl.load(starts)
-        lo = 0
+        lo, full_lo = 0, 0
         hi = (tl.load(starts + shape.group) - first) * CONFIG.blocks
-        full_lo = 0
         full_hi = hi
+    if CONFIG.from_16:
+        lo = tl.maximum(lo, (start_n - shape.right - (seqlen_k - seqlen_q)) // 16 * 16)
     if CONFIG.one_loop:
         full_hi = lo
 

@@ -170,7 +170,7 @@ class FeatureCall:
             shared = self.features.asked == ("mask",) and not (tensors.mask_b or self.bounds or batches % tile.batches)
             if config.blocks % max(tile.block_m, tile.block_n) or not (tile.batches == 1 or shared):
                 continue
-            constants = Constants(self._in_tiles(replace(config, unit=unit), shape, tile))
+            constants = Constants(self._in_tiles(walk, replace(config, unit=unit), shape, tile))
             options = {"num_warps": tile.num_warps, "num_stages": tile.num_stages, "maxnreg": tile.registers or None}
             try:
                 with device_guard(q.device):
@@ -198,15 +198,20 @@ class FeatureCall:
         short = tiles(f"short_{kind}_{walk}", *q_and_v) if shape.seqlen_k <= SHORT else ()
         return *short, *tiles(f"{kind}_{walk}", *q_and_v), *found
 
-    def _in_tiles(self, config: FeatureConfig, shape: FeatureShape, tile: Tile) -> FeatureConfig:
+    def _in_tiles(self, walk: str, config: FeatureConfig, shape: FeatureShape, tile: Tile) -> FeatureConfig:
         """Return the constants for a tile; calls of packed and invariant sequences have one form for all lengths."""
         fixed = self.bounds is not None or self.table is not None or invariant.wanted()
         rows, keys = (config.blocks or size for size in (tile.block_m, tile.block_n))
-        whole = not (fixed or shape.seqlen_q % rows or shape.seqlen_k % keys)
+        first, size, own = shape.seqlen_k - shape.seqlen_q - shape.left, keys, rows  # of a walk over keys
+        if walk == "dkdv":
+            first, size, own = shape.seqlen_q - shape.seqlen_k - shape.right, rows, keys
+        last = own - 1 + shape.left + shape.right  # seen from the first one on
+        from_16 = config.one_loop and config.has_left and not (fixed or config.blocks)
+        from_16 = from_16 and (first % size + last) // size > (first % 16 + last) // size
+        whole = not (fixed or from_16 or shape.seqlen_q % rows or shape.seqlen_k % keys)
         tail = config.one_loop or config.spans or config.has_right or not whole
-        return replace(
-            config, block_m=tile.block_m, block_n=tile.block_n, together=tile.batches, whole=whole, tail=tail
-        )
+        held: dict[str, Any] = {"together": tile.batches, "from_16": from_16, "whole": whole, "tail": tail}
+        return replace(config, block_m=tile.block_m, block_n=tile.block_n, **held)
 
     @cached_property
     def _tensors(self) -> FeatureTensors:

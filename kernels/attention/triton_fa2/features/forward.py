@@ -42,8 +42,7 @@ def span_of_documents(first, last, seqlen, batch, tensors, TILE: tl.constexpr):
     low = tl.min(own, 0)
     high = tl.max(own, 0)
     blocks = tl.cdiv(seqlen, 64)
-    begin = blocks
-    end = 0
+    begin, end = blocks, 0
     for start in tl.range(0, blocks, AT_ONCE):
         block = start + tl.arange(0, AT_ONCE)
         at = batch * blocks + block
@@ -118,10 +117,11 @@ def walk_of_keys(start_m, own, tensors, shape, CONFIG: tl.constexpr):
         line = (batch * tensors.blocks_b * shape.num_heads + head) * tl.cdiv(seqlen_q, CONFIG.blocks)
         starts = tensors.key_starts + line + start_m // CONFIG.blocks
         first = tl.load(starts)
-        lo = 0
-        full_lo = 0
+        lo, full_lo = 0, 0
         hi = (tl.load(starts + 1) - first) * CONFIG.blocks
         full_hi = hi
+    if CONFIG.from_16:
+        lo = tl.maximum(lo, (position - shape.left) // 16 * 16)
     if CONFIG.one_loop:
         full_hi = lo
     return (lo, full_lo, full_hi, hi), first
@@ -133,7 +133,7 @@ def key_at(at, first, tensors, CONFIG: tl.constexpr):
     if CONFIG.blocks > 0:
         block = at // CONFIG.blocks
         at += (tl.load(tensors.keys + first + block) - block) * CONFIG.blocks
-    return tl.multiple_of(at, CONFIG.block_n)
+    return tl.multiple_of(at, 16 if CONFIG.from_16 else CONFIG.block_n)
 
 
 @triton.jit

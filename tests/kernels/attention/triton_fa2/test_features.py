@@ -28,16 +28,17 @@ DECLARED = [
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch):
     """Have the interpreter walk over several tiles of short sequences; for dq over two batches that share a mask."""
-    small = tile.Tile(16, 16, 4, 1)
+    small, two, big = (tile.Tile(n, n, 4, 1, batches=count) for n, count in ((16, 1), (16, 2), (32, 1)))
     if not CUDA:
         monkeypatch.setattr(call, "MOST_PROGRAMS", 3)  # several launches for four batches
-        monkeypatch.setattr(call, "tiles", lambda *of: (*[small._replace(batches=2)] * of[0].endswith("dq"), small))
+        monkeypatch.setattr(call, "tiles", lambda of, q, _: (*[two] * ("dq" in of), big if q.shape[2] == 99 else small))
 
 
 WHOLE = cases(lengths=(128, 256) if CUDA else (32, 64))  # multiples of tiles
 OF_WHOLE = ["narrower values", "padding mask in a window", "learned mask", "prefixes", "documents", "blocks"]
 OURS = {case: CASES[case] for name, case in DECLARED if name == "triton_fa2"}
 OURS |= {f"{case}, whole tiles": WHOLE[case] for case in OF_WHOLE}
+OURS["from within tiles"] = FeatureCase("two_windows", (1, 2, 1, 99, 150, 16, 16), window_size=(35, 20))
 
 
 @pytest.mark.parametrize("case", OURS.values(), ids=OURS)
