@@ -66,7 +66,7 @@ def product_of_rows(a, b_t, acc, PIECES: gl.constexpr, COLUMNS: gl.constexpr = 0
 
     COLUMNS: of a piece that is alone, as in `product_over_columns`; 0: all.
     """
-    if COLUMNS > 0 and COLUMNS < a[0].shape[1]:
+    if COLUMNS > 0 and a[0].shape[1] > COLUMNS:
         return product_over_columns(a[0], b_t[0].permute((1, 0)), acc, COLUMNS)
     for piece in gl.static_range(PIECES):
         acc = warpgroup_mma(a[piece], b_t[piece], acc, use_acc=piece > 0, is_async=True)
