@@ -58,7 +58,9 @@ class ForwardConfig(ForwardTiles):
     split_kv: bool = False  # programs split the keys of the last round's tiles
     recompute: bool = False  # compute everything again if an overflow is flagged, else nothing
     packed: bool = False  # sequences lie one after the other, and are known on the device alone
-    unpadded_head_dim: int = 0  # columns of packed output, if head_dim is padded
+    unpadded_head_dim: int = 0  # columns of output that registers store, if head_dim is padded
+    columns: int = 0  # as in BackwardConfig, of scores
+    sums: int = 1  # as in BackwardConfig, of the output
     page_size: int = 0  # keys of a page, if packed sequences have their keys in pages
     natural_lse: bool = False  # the natural logsumexp is stored, too
     max_logits: bool = False  # the largest logit of each head is stored, too
@@ -108,7 +110,8 @@ class BackwardConfig:
 
 def forward_config(shape: "GluonHopperPlan | PackedShape", tiles: ForwardTiles, **own: Any) -> ForwardConfig:
     """Return what the forward kernel is compiled for; `own`: the fields that neither shape nor tiles decide."""
-    return ForwardConfig(**vars(tiles), **_fields_of(shape), **own)
+    columns = product_columns(shape.head_dim, shape.size)
+    return ForwardConfig(**vars(tiles), columns=columns, **_fields_of(shape), **own)
 
 
 def backward_config(shape: "GluonHopperPlan | PackedShape", tiles: BackwardTiles, **own: Any) -> BackwardConfig:

@@ -14,13 +14,7 @@ import triton
 import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import (
-    fence_async_shared,
-    mbarrier,
-    tma,
-    warpgroup_mma,
-    warpgroup_mma_wait,
-)
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma, warpgroup_mma_wait
 from triton.language.extra.cuda import gdc_wait
 
 from ...unspecialized import UnspecializedTuples
@@ -57,7 +51,16 @@ from .forward_tiles import (
     split_of_keys,
 )
 from .masks import capped, hide_keys, less_distance
-from .pieces import load_keys_by_piece, load_pieces, pieces_of, place_of
+from .pieces import (
+    add_in_columns,
+    load_keys_by_piece,
+    load_pieces,
+    pieces_of,
+    place_of,
+    wait_for_pieces,
+    width_of_sum,
+    zeros_in_columns,
+)
 from .rows import keep_block, keep_factors, kept_blocks, store_tile
 
 _FIELDS = gl.constexpr(SCHEDULE_FIELDS)
@@ -235,7 +238,7 @@ def _load_values(v_desc, batch, h_kv, row, count, buffers, CONFIG: gl.constexpr)
 def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CONFIG: gl.constexpr):
     """Compute scores, softmax and output of this consumer's 64 rows of every tile."""
     dtype: gl.constexpr = buffers.q.dtype
-    out_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, CONFIG.head_dim_v, 16])
+    out_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, CONFIG.head_dim_v // CONFIG.sums, 16])
     p_layout: gl.constexpr = gl.DotOperandLayout(0, out_layout, 2)
     if CONFIG.pingpong and consumer == CONFIG.consumers - 1:
         pingpong_signal(0)
@@ -267,7 +270,7 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
                 only = only | (tile.row >= sequence.seqlen_q)
             if only:  # one block, or none of ours: no product with these queries follows
                 mbarrier.arrive(q_done, count=1)
-        out = gl.zeros([CONFIG.rows, CONFIG.head_dim_v], gl.float32, out_layout)
+        out = zeros_in_columns(CONFIG.rows, CONFIG)
         s = capped(s, CONFIG.bend)
         if CONFIG.alibi:
             s = less_distance(s, slope, diagonal - (high - 1) * CONFIG.block_n, False, CONFIG.causal)
@@ -317,7 +320,7 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
         if CONFIG.pingpong:
             pingpong_wait(consumer)
         values = buffers.v.index(slot).reshape([CONFIG.block_n, CONFIG.head_dim_v])
-        out_token = warpgroup_mma(p, values, out, is_async=True)
+        out_token = add_in_columns(p, values, out, CONFIG)
         if not CONFIG.pingpong:
             tile, low, left, right, high, skipped = consumer_work(consumer, i_tile + 1, shape, CONFIG)
         if CONFIG.q_slots > 1:  # the next tile's first product runs while this tile's output is stored
@@ -328,15 +331,14 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
         if CONFIG.keeps_p:
             keep_factors(kept, first, inverse, CONFIG, False)
         if CONFIG.q_slots > 1:
-            out, p = warpgroup_mma_wait(1, deps=(out_token, p))
+            behind_out: gl.constexpr = 2 if CONFIG.columns < CONFIG.head_dim else 1
+            out, p = wait_for_pieces(behind_out, out_token, p, CONFIG.sums)
         else:
-            out, p = warpgroup_mma_wait(0, deps=(out_token, p))
+            out, p = wait_for_pieces(0, out_token, p, CONFIG.sums)
         release_values(slot, buffers, CONFIG)
-        out = out * gl.convert_layout(inverse, gl.SliceLayout(1, out_layout))[:, None]
-        if CONFIG.flag_overflow:
-            flag_overflow(output.overflow, out, gl.convert_layout(inverse, gl.SliceLayout(1, out_layout)))
         place = place_of(buffers.q, q_slot, 0, CONFIG.pieces)
-        _store_output(consumer, output, this_tile, place, out.to(dtype), shape, CONFIG)
+        for piece in gl.static_range(CONFIG.sums):
+            _store_output(output, this_tile, place, piece, out[piece], inverse, dtype, shape, CONFIG)
         if CONFIG.q_slots == 1:
             if not CONFIG.store_from_registers:
                 tma.store_wait(0)
@@ -421,8 +423,18 @@ def _sum_of_rounded(total, largest, m_i, dtype: gl.constexpr):
 
 
 @gluon.jit
-def _store_output(consumer: gl.constexpr, output, tile, slot, x, shape, CONFIG: gl.constexpr):
-    """Store the output rows x from registers, or by TMA through the slot of the queries, which have been read."""
+def _store_output(output, tile, slot, piece: gl.constexpr, x, inverse, dtype: gl.constexpr, shape,
+                  CONFIG: gl.constexpr):  # fmt: skip
+    """Store a piece of the output, x times `inverse`, from registers or through the slot of the queries, now read.
+
+    TMA stores all pieces after the last.
+    """
+    inverse = gl.convert_layout(inverse, gl.SliceLayout(1, x.type.layout))
+    x = x * inverse[:, None]
+    if CONFIG.flag_overflow:
+        flag_overflow(output.overflow, x, inverse)
+    x = x.to(dtype)
+    first: gl.constexpr = piece * CONFIG.head_dim_v // CONFIG.sums
     stride = output.stride_m
     batch = tile.head // shape.num_heads
     head = tile.head - batch * shape.num_heads
@@ -438,17 +450,31 @@ def _store_output(consumer: gl.constexpr, output, tile, slot, x, shape, CONFIG: 
                 row = _row_of_split(tile, shape, CONFIG)
                 stride = gl.to_tensor(x.shape[1] // 8)
                 seqlen_q = row + x.shape[0]
-        store_tile(address, stride, row, seqlen_q, x, CONFIG.unpadded_head_dim)
-    else:
-        slot.reshape([x.shape[0], x.shape[1]]).store(x)
-        fence_async_shared()
-        if CONFIG.split_kv:
-            if tile.split < 0:
-                tma_store(output.out, [batch, head, row, 0], slot)
-            else:
-                tma_store(output.partial_out, [0, 0, _row_of_split(tile, shape, CONFIG), 0], slot)
+        if CONFIG.sums == 2:
+            store_tile(address + first, stride, row, seqlen_q, x, _stored_columns(piece, CONFIG))
         else:
-            tma_store(output.out, [batch, head, row, 0], slot)
+            store_tile(address, stride, row, seqlen_q, x, CONFIG.unpadded_head_dim)
+    else:
+        tile_of_slot = slot.reshape([x.shape[0], CONFIG.head_dim_v])
+        if CONFIG.sums == 1:
+            tile_of_slot.store(x)
+        else:
+            tile_of_slot.slice(first, x.shape[1], 1).store(x)
+        if piece == CONFIG.sums - 1:
+            fence_async_shared()
+            if CONFIG.split_kv:
+                if tile.split < 0:
+                    tma_store(output.out, [batch, head, row, 0], slot)
+                else:
+                    tma_store(output.partial_out, [0, 0, _row_of_split(tile, shape, CONFIG), 0], slot)
+            else:
+                tma_store(output.out, [batch, head, row, 0], slot)
+
+
+@gluon.constexpr_function
+def _stored_columns(piece, config):
+    """Return how many columns of one of two sums are output."""
+    return min(width_of_sum(piece, config), config.unpadded_head_dim - piece * config.head_dim_v // config.sums)
 
 
 @triton.jit(do_not_specialize=["num_heads", "group", "seqlen_q", "out_b", "out_h", "out_m"])

@@ -31,8 +31,8 @@ def _tied(n: int) -> str:
 
 _SUBTRACT = gl.constexpr(_unless(32, "0f00000000", "sub.f32"))
 _SUBTRACTED = gl.constexpr(_tied(32))
-_MULTIPLY = gl.constexpr({n: _unless(n, "0f3F800000", "mul.f32") for n in (32, 64)})
-_MULTIPLIED = gl.constexpr({n: _tied(n) for n in (32, 64)})
+_MULTIPLY = gl.constexpr({n: _unless(n, "0f3F800000", "mul.f32") for n in (8, 16, 32, 64)})
+_MULTIPLIED = gl.constexpr({n: _tied(n) for n in (8, 16, 32, 64)})
 
 
 @gluon.constexpr_function

@@ -14,12 +14,7 @@ from collections import namedtuple
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import (
-    fence_async_shared,
-    mbarrier,
-    warpgroup_mma,
-    warpgroup_mma_wait,
-)
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, warpgroup_mma_wait
 
 from .barriers import phase_of, release_keys, release_values, skip_keys, slot_of
 from .compat import keep_pairs_before_wait, opaque_zero, partition_sync, pingpong_signal, pingpong_wait
@@ -33,7 +28,15 @@ from .forward_overflow import (
     subtract_rise,
 )
 from .masks import capped, hide_keys, less_distance
-from .pieces import pieces_of, product_by_piece, product_of_rows, transposed
+from .pieces import (
+    add_in_columns,
+    pieces_of,
+    product_by_piece,
+    product_of_rows,
+    transposed,
+    wait_for_pieces,
+    width_of_sum,
+)
 from .rows import clear_rows, keep_block, keep_factors
 
 # A consumer's queries of a tile, in pieces (pieces.py), the number of their slot, the mbarrier that releases it, and
@@ -62,7 +65,7 @@ def begin_first_scores(consumer: gl.constexpr, i_tile, n_tiles, count, buffers, 
         k_t = transposed(pieces_of(buffers.k, slot, CONFIG.pieces), CONFIG.pieces)
         zero = gl.zeros([CONFIG.rows, CONFIG.block_n], gl.float32, s_layout)
         q = pieces_of(buffers.q, q_slot, CONFIG.pieces)
-        return product_of_rows(q, k_t, zero, CONFIG.pieces)
+        return product_of_rows(q, k_t, zero, CONFIG.pieces, CONFIG.columns)
 
 
 @gluon.jit
@@ -85,7 +88,6 @@ def _attend_block(consumer: gl.constexpr, j, low, count, q, queries, p, out, m_i
                   CONFIG: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
     """Compute scores and softmax of key block j, while P of the block before is multiplied with its values."""
     s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, CONFIG.block_n, 16])
-    out_layout: gl.constexpr = out.type.layout
     p_layout: gl.constexpr = p.type.layout
     dtype: gl.constexpr = p.dtype
     last = slot_of(count, CONFIG)
@@ -101,15 +103,15 @@ def _attend_block(consumer: gl.constexpr, j, low, count, q, queries, p, out, m_i
     else:
         k_t = transposed(pieces_of(buffers.k, slot, CONFIG.pieces), CONFIG.pieces)
         zero = gl.zeros([CONFIG.rows, CONFIG.block_n], gl.float32, s_layout)
-        s_token = product_of_rows(q, k_t, zero, CONFIG.pieces)
+        s_token = product_of_rows(q, k_t, zero, CONFIG.pieces, CONFIG.columns)
     mbarrier.wait(buffers.v_full.index(last), last_phase)
     values = buffers.v.index(last).reshape([CONFIG.block_n, CONFIG.head_dim_v])
-    out_token = warpgroup_mma(p, values, out, is_async=True)
+    out_token = add_in_columns(p, values, out, CONFIG)
     if CONFIG.pingpong:
         pingpong_signal((consumer + 1) % CONFIG.consumers)
     if CONFIG.flag_overflow and not MASKED:  # behind what it would hold up
         m_i, l_i, alpha = renormalise_sums(m_i, l_i)
-    s = warpgroup_mma_wait(1, deps=(s_token,))
+    s = warpgroup_mma_wait(CONFIG.sums, deps=(s_token,))
     release_keys(slot, buffers, CONFIG)
     if CONFIG.store_from_registers:  # noqa: SIM102 - decided at compile time
         if j == low:  # the last product of these queries
@@ -138,15 +140,29 @@ def _attend_block(consumer: gl.constexpr, j, low, count, q, queries, p, out, m_i
     if CONFIG.keeps_p:  # behind the wait it takes up to 9 % longer
         keep_block(queries.kept, count, p_new, CONFIG)
         keep_factors(queries.kept, count, alpha, CONFIG, True)
-    out, p = warpgroup_mma_wait(0, deps=(out_token, p))  # p must stay in its registers until here
+    out, p = wait_for_pieces(0, out_token, p, CONFIG.sums)  # p must stay in its registers until here
     release_values(last, buffers, CONFIG)
     if by_sum and not CONFIG.exp_before_wait:
         p_new, m_i, l_i, top, alpha = _rescale_by_sum(p_new, s, m_i, l_i, top, sums, scale, p_layout, dtype, CONFIG)
-    lanes = by_lane(out)
-    together: gl.constexpr = 64 if (CONFIG.rescale_by_sum or CONFIG.flag_overflow) and CONFIG.head_dim_v > 64 else 32
-    out = rescale(lanes, of_lanes(alpha, lanes), together).reshape([CONFIG.rows, CONFIG.head_dim_v])
-    out = gl.convert_layout(out, out_layout, assert_trivial=True)
-    return count, p_new, out, m_i, l_i, top
+    rescaled = (_rescaled(out, 0, alpha, CONFIG),)
+    if CONFIG.sums == 2:
+        rescaled += (_rescaled(out, 1, alpha, CONFIG),)
+    return count, p_new, rescaled, m_i, l_i, top
+
+
+@gluon.jit
+def _rescaled(out, piece: gl.constexpr, alpha, CONFIG: gl.constexpr):
+    """Return a sum of the output times the factor of its rows."""
+    layout: gl.constexpr = out[piece].type.layout
+    lanes = by_lane(out[piece])
+    x = rescale(lanes, of_lanes(alpha, lanes), _rescaled_together(piece, CONFIG))
+    return gl.convert_layout(x.reshape([CONFIG.rows, width_of_sum(piece, CONFIG)]), layout, assert_trivial=True)
+
+
+@gluon.constexpr_function
+def _rescaled_together(piece, config):
+    """Return how many of a thread's numbers are skipped together where no row of a warp rises."""
+    return min(width_of_sum(piece, config) // 2, 64 if config.rescale_by_sum or config.flag_overflow else 32)
 
 
 @gluon.jit

@@ -61,8 +61,13 @@ def transposed(tile, PIECES: gl.constexpr):
 
 
 @gluon.jit
-def product_of_rows(a, b_t, acc, PIECES: gl.constexpr):
-    """Begin the product of two tiles, in pieces, the second transposed; what `acc` holds is not added to."""
+def product_of_rows(a, b_t, acc, PIECES: gl.constexpr, COLUMNS: gl.constexpr = 0):
+    """Begin the product of two tiles, in pieces, the second transposed; what `acc` holds is not added to.
+
+    COLUMNS: of a piece that is alone, as in `product_over_columns`; 0: all.
+    """
+    if COLUMNS > 0 and a[0].shape[1] > COLUMNS:
+        return product_over_columns(a[0], b_t[0].permute((1, 0)), acc, COLUMNS)
     for piece in gl.static_range(PIECES):
         acc = warpgroup_mma(a[piece], b_t[piece], acc, use_acc=piece > 0, is_async=True)
     return acc
@@ -112,10 +117,17 @@ def product_over_columns(a, b, zero, COLUMNS: gl.constexpr):
         return warpgroup_mma(a.slice(FIRST, REST, 1), b_t, token, is_async=True)
 
 
+@gluon.constexpr_function
+def width_of_sum(piece, config):
+    """Return how many columns a sum of `zeros_in_columns` has."""
+    first = config.head_dim_v // config.sums
+    return config.columns - first if piece else first
+
+
 @gluon.jit
 def zeros_in_columns(rows: gl.constexpr, CONFIG: gl.constexpr):
     """Return sums over the columns in use of a tile of `rows` rows, a tuple: of 64 and of the others, or all in one."""
-    FIRST: gl.constexpr = CONFIG.head_dim // CONFIG.sums
+    FIRST: gl.constexpr = CONFIG.head_dim_v // CONFIG.sums
     sums = (gl.zeros([rows, FIRST], gl.float32, gl.NVMMADistributedLayout([3, 0], [4, 1], [16, FIRST, 16])),)
     if CONFIG.sums == 2:
         REST: gl.constexpr = CONFIG.columns - FIRST
