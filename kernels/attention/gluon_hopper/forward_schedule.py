@@ -56,22 +56,21 @@ class Tiling:
         """Return the number of blocks of a head's keys."""
         return -(-self.seqlen_k // self.block_n)
 
-    def tiles(self) -> tuple[list[int], list[int]]:
-        """Return tiles and their heads; causal ones by length in a group of heads, rising and falling, last falling.
+    def tiles(self) -> list[tuple[int, int]]:
+        """Return tiles with their heads; causal ones by length in a group of heads, rising and falling, last falling.
 
-        With `heads_together`, all fall.
+        With `heads_together`, all fall. The longest tiles of windows, most of which are equal, come first.
         """
         if not self.causal or self.window:
-            return [*range(self.n_m)] * self.n_heads, [head for head in range(self.n_heads) for _ in range(self.n_m)]
-        tiles: list[int] = []
-        heads: list[int] = []
+            lengths = self.blocks(self.first)
+            every = [(m, head) for head in range(self.n_heads) for m in range(self.n_m)]
+            return sorted(every, key=lambda tile: -lengths[tile[0]])
+        found: list[tuple[int, int]] = []
         groups = self._groups()
         for number, group in enumerate(groups):
-            rising = [m for m in range(self.n_m) for _ in group]
             falls = self.heads_together > 0 or (len(groups) - 1 - number) % 2 == 0
-            tiles += rising[::-1] if falls else rising
-            heads += [*group] * self.n_m
-        return tiles, heads
+            found += [(m, head) for m in range(self.n_m)[:: -1 if falls else 1] for head in group]
+        return found
 
     def _groups(self) -> list[range]:
         """Return the heads whose tiles come together."""
@@ -119,13 +118,12 @@ def tile_schedule(tiling: Tiling, programs: int, split_kv: bool, device: torch.d
 @lru_cache(maxsize=256)
 def _schedule(tiling: Tiling, first: int, programs: int, split_kv: bool, device: torch.device) -> TileSchedule:
     blocks = tiling.blocks(first)
-    tiles, heads = (each[slice(*tiling.ends)] for each in tiling.tiles())
-    heads = [(tiling.first_head + head) * tiling.group for head in heads]
+    tiles = [(m, (tiling.first_head + head) * tiling.group) for m, head in tiling.tiles()[slice(*tiling.ends)]]
     whole = len(tiles) - (len(tiles) % programs if split_kv else 0)
     takers, time = _deal(blocks, tiles[:whole], programs)
-    splits = _split(blocks, [*zip(tiles[whole:], heads[whole:], strict=True)], programs)
+    splits = _split(blocks, tiles[whole:], programs)
     taken: list[list[int]] = [[] for _ in range(programs)]
-    for program, m, head in zip(takers, tiles, heads, strict=False):
+    for program, (m, head) in zip(takers, tiles, strict=False):
         taken[program] += (m, head, -1, 0)
     for program, *entry in splits:
         taken[program] += entry
@@ -148,14 +146,14 @@ def _schedule(tiling: Tiling, first: int, programs: int, split_kv: bool, device:
     )
 
 
-def _deal(blocks: Sequence[int], tiles: list[int], programs: int) -> tuple[list[int], float]:
+def _deal(blocks: Sequence[int], tiles: list[tuple[int, int]], programs: int) -> tuple[list[int], float]:
     """Give each tile, of so many blocks, to the program that is ready first; return it, and the last one's time.
 
     A number that orders programs is its time in half blocks and, behind that, the program.
     """
     lengths = [int(2 * (n + OVERHEAD)) * programs for n in blocks]
     ready = [*range(programs)]
-    taken = [heapreplace(ready, ready[0] + lengths[m]) % programs for m in tiles]
+    taken = [heapreplace(ready, ready[0] + lengths[m]) % programs for m, _ in tiles]
     return taken, max(ready) // programs / 2
 
 

@@ -29,8 +29,7 @@ def taken(tiling: Tiling, programs: int, split_kv: bool) -> list[list[list[int]]
 @pytest.mark.parametrize("tiling", TILINGS)
 @pytest.mark.parametrize("programs", [1, 13, 132])
 def test_every_tile_is_taken_once(tiling: Tiling, programs: int) -> None:
-    entries = [tuple(entry[:3]) for own in taken(tiling, programs, split_kv=False) for entry in own]
-    tiles = [(m, head) for m, head, split in entries if split < 0]
+    tiles = [tuple(entry[:2]) for own in taken(tiling, programs, split_kv=False) for entry in own if entry[2] < 0]
     wanted = {(m, head) for m in range(tiling.n_m) for head in range(tiling.n_heads)}
     assert len(tiles) == len(wanted)
     assert set(tiles) == wanted
@@ -41,7 +40,7 @@ def test_short_causal_heads_are_dealt_eight_at_a_time_the_longest_tiles_first() 
     others = ((64, 512, 512, True, False, 6), (128, 512, 513, True, False, 6), (128, 512, 512, True, False, 5))
     assert not any(tuning.heads_dealt_together(*other) for other in others)
     tiling = Tiling(1, 5, 200, 200, 128, 64, causal=True, window=0, heads_in_l2=3, heads_together=1)
-    assert tiling.tiles() == ([1, 0, 1, 0, 1, 1, 1, 0, 0, 0], [0, 0, 1, 1, 2, 3, 4, 2, 3, 4])
+    assert tiling.tiles() == [*zip((1, 0, 1, 0, 1, 1, 1, 0, 0, 0), (0, 0, 1, 1, 2, 3, 4, 2, 3, 4), strict=True)]
 
 
 def test_the_last_heads_that_are_dealt_are_as_many_as_the_l2_holds() -> None:
@@ -83,8 +82,7 @@ def test_the_splits_of_a_tile_are_all_of_its_keys(programs: int, seqlen_k: int, 
 
 def test_programs_that_split_keys_all_have_the_same_number_of_blocks() -> None:
     tiling = Tiling(1, 16, 16384, 16384, 128, 128, causal=False, window=0, heads_in_l2=16)
-    own_entries = taken(tiling, 132, split_kv=True)
-    blocks = [sum((b >> 16) - (b & 0xFFFF) if p >= 0 else 128 for _, _, p, b in own) for own in own_entries]
+    blocks = [sum((b >> 16) - (b & 0xFFFF) if p >= 0 else 128 for *_, p, b in own) for own in taken(tiling, 132, True)]
     assert max(blocks) - min(blocks) <= 1
 
 
@@ -101,6 +99,7 @@ def test_a_tile_counts_the_blocks_that_it_sees() -> None:
     assert causal.blocks(causal.first) == [6, 8, 8]  # keys up to 328, 456 and 500
     window = replace(causal, window=65)
     assert window.blocks(window.first) == [4, 4, 2]  # from 136, 264 and 392 on
+    assert replace(window, seqlen_q=500).tiles() == [(1, 0), (2, 0), (3, 0), (0, 0)]  # of 3, 3, 3 and 2 blocks
     assert replace(causal, seqlen_k=100).blocks(100 - causal.seqlen_q)[0] == 1  # sees nothing, and computes a block
 
 
