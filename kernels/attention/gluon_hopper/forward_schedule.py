@@ -59,10 +59,12 @@ class Tiling:
     def tiles(self) -> list[tuple[int, int]]:
         """Return tiles with their heads; causal ones by length in a group of heads, rising and falling, last falling.
 
-        With `heads_together`, all fall.
+        With `heads_together`, all fall. The longest tiles of windows, most of which are equal, come first.
         """
         if not self.causal or self.window:
-            return [(m, head) for head in range(self.n_heads) for m in range(self.n_m)]
+            lengths = self.blocks(self.first)
+            every = [(m, head) for head in range(self.n_heads) for m in range(self.n_m)]
+            return sorted(every, key=lambda tile: -lengths[tile[0]])
         found: list[tuple[int, int]] = []
         groups = self._groups()
         for number, group in enumerate(groups):

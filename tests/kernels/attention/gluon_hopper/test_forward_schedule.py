@@ -99,6 +99,7 @@ def test_a_tile_counts_the_blocks_that_it_sees() -> None:
     assert causal.blocks(causal.first) == [6, 8, 8]  # keys up to 328, 456 and 500
     window = replace(causal, window=65)
     assert window.blocks(window.first) == [4, 4, 2]  # from 136, 264 and 392 on
+    assert replace(window, seqlen_q=500).tiles() == [(1, 0), (2, 0), (3, 0), (0, 0)]  # of 3, 3, 3 and 2 blocks
     assert replace(causal, seqlen_k=100).blocks(100 - causal.seqlen_q)[0] == 1  # sees nothing, and computes a block
 
 
