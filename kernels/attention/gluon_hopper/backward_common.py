@@ -109,9 +109,9 @@ def store_dkv(consumer: gl.constexpr, dk, dv, dk_desc, dv_desc, buffers, tile, s
     for piece in gl.static_range(CONFIG.pieces):
         k_s = piece_of(buffers.k, 0, piece, CONFIG.pieces).slice(consumer * HALF, HALF, 0)
         if CONFIG.sums == 1:
-            k_s.store((dk[piece] * softmax_scale).to(dtype))
+            columns_of(k_s, 0, dk).store((dk[piece] * softmax_scale).to(dtype))
     if CONFIG.sums == 1:
-        v_s.store(dv[0].to(dtype))
+        columns_of(v_s, 0, dv).store(dv[0].to(dtype))
     else:
         for piece in gl.static_range(CONFIG.sums):
             columns_of(k_s, piece, dk).store((dk[piece] * softmax_scale).to(dtype))
@@ -188,8 +188,8 @@ def fragment_buffers():
 
 @gluon.constexpr_function
 def fragment_width(config, part):
-    """Return how many columns of a fragment are computed: of the second of a row's two, those in use."""
-    return config.columns - 64 if config.sums == 2 and part == 1 else 64
+    """Return how many columns of a fragment are computed: those in use, of a row's two those of the second."""
+    return config.columns - 64 if config.sums == 2 and part == 1 else min(config.columns, 64)
 
 
 @gluon.jit

@@ -160,7 +160,7 @@ def _load_and_dq_partition(descs, ring, buffers, ds_s, dq_0, dq_1, bars, part_fu
                 m = tile.low
                 h += 1
         dq = warpgroup_mma_wait(0, deps=(token,))
-        add_fragment(dq, fragment, ring.fragments_desc, dq_0, CONFIG, 1)  # two buffers take turns
+        add_fragment(dq, fragment, ring.fragments_desc, dq_0, CONFIG, 1, fragment_width(CONFIG, 0))
         token = _fragment(1, ds_s.index(stage), buffers.k, CONFIG)
         dq = warpgroup_mma_wait(0, deps=(token,))
         mbarrier.arrive(bars.ds_empty.index(stage), count=1)
@@ -223,7 +223,7 @@ def _fragment(part: gl.constexpr, ds_tile, k_s, CONFIG: gl.constexpr):
     k = k_s.index(opaque_zero()).reshape([CONFIG.block_n, CONFIG.head_dim])
     if CONFIG.head_dim == FRAGMENT:
         rows = ds_tile.slice(part * FRAGMENT, FRAGMENT, 0)
-        columns = k
+        columns = k.slice(0, WIDTH, 1)
     else:
         rows = ds_tile
         columns = k.slice(part * FRAGMENT, WIDTH, 1)

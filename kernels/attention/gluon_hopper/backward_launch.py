@@ -370,7 +370,7 @@ class DqWarpgroupBackward(AddingBackward):
     def config_of(self, tiles: configs.BackwardTiles) -> configs.BackwardConfig:
         """Return what a kernel with these tiles is compiled for."""
         config = super().config_of(tiles)
-        return replace(config, sums=2 if config.columns < config.head_dim else 1)
+        return replace(config, sums=2 if 64 < config.columns < config.head_dim else 1)
 
     def __init__(self, plan: GluonHopperPlan, like: BackwardInputs) -> None:
         tiles = tuning.backward_tiles("sums", plan.size)

@@ -110,7 +110,7 @@ class BackwardConfig:
 
 def forward_config(shape: "GluonHopperPlan | PackedShape", tiles: ForwardTiles, **own: Any) -> ForwardConfig:
     """Return what the forward kernel is compiled for; `own`: the fields that neither shape nor tiles decide."""
-    columns = product_columns(shape.head_dim, shape.size)
+    columns = max(64, product_columns(shape.head_dim, shape.size))  # 32 of 64 were not timed
     return ForwardConfig(**vars(tiles), columns=columns, **_fields_of(shape), **own)
 
 
@@ -122,8 +122,8 @@ def backward_config(shape: "GluonHopperPlan | PackedShape", tiles: BackwardTiles
 
 
 def product_columns(head_dim: int, size: int) -> int:
-    """Return how many columns products over a head_dim that is padded to `size` take: 64 and 16 or 32 of 128."""
-    return next((columns for columns in (80, 96) if size == 128 and head_dim <= columns), size)
+    """Return how many columns products over a head_dim that is padded to `size` take: 32 of 64, 80 or 96 of 128."""
+    return next((columns for columns in (32, 80, 96) if size // 2 <= columns and head_dim <= columns < size <= 128), size)
 
 
 def window_of(causal: bool, window_size: Window, far: int) -> tuple[int, int]:

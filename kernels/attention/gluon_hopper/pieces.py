@@ -105,11 +105,14 @@ def product_by_piece(q, exists, count, buffers, layout: gl.constexpr, CONFIG: gl
 
 @gluon.jit
 def product_over_columns(a, b, zero, COLUMNS: gl.constexpr):
-    """Begin a b^T over the first 64 + 16, 64 + 32 or all columns of two tiles of rows."""
+    """Begin a b^T over the first 32, 64 + 16, 64 + 32 or all columns of two tiles of rows."""
     FIRST: gl.constexpr = 64
     REST: gl.constexpr = COLUMNS - FIRST
     if a.shape[1] == COLUMNS:
         return warpgroup_mma(a, b.permute((1, 0)), zero, use_acc=False, is_async=True)
+    elif COLUMNS < FIRST:  # noqa: RET505 - the compiler drops one of two branches, not what follows a return
+        b_t = b.slice(0, COLUMNS, 1).permute((1, 0))
+        return warpgroup_mma(a.slice(0, COLUMNS, 1), b_t, zero, use_acc=False, is_async=True)
     else:  # noqa: RET505 - the compiler drops one of two branches, not what follows a return
         b_t = b.slice(0, FIRST, 1).permute((1, 0))
         token = warpgroup_mma(a.slice(0, FIRST, 1), b_t, zero, use_acc=False, is_async=True)
@@ -120,14 +123,14 @@ def product_over_columns(a, b, zero, COLUMNS: gl.constexpr):
 @gluon.constexpr_function
 def width_of_sum(piece, config):
     """Return how many columns a sum of `zeros_in_columns` has."""
-    first = config.head_dim_v // config.sums
+    first = config.columns if config.columns < 64 else config.head_dim_v // config.sums
     return config.columns - first if piece else first
 
 
 @gluon.jit
 def zeros_in_columns(rows: gl.constexpr, CONFIG: gl.constexpr):
     """Return sums over the columns in use of a tile of `rows` rows, a tuple: of 64 and of the others, or all in one."""
-    FIRST: gl.constexpr = CONFIG.head_dim_v // CONFIG.sums
+    FIRST: gl.constexpr = width_of_sum(0, CONFIG)
     sums = (gl.zeros([rows, FIRST], gl.float32, gl.NVMMADistributedLayout([3, 0], [4, 1], [16, FIRST, 16])),)
     if CONFIG.sums == 2:
         REST: gl.constexpr = CONFIG.columns - FIRST
@@ -145,7 +148,7 @@ def columns_of(tile, piece: gl.constexpr, sums):
 def add_in_columns(a, tile, sums, CONFIG: gl.constexpr):
     """Begin the products of a tile `a`, 16 bits, with the columns in use of another, added to a tuple of sums."""
     if CONFIG.sums == 1:
-        return (warpgroup_mma(a, tile, sums[0], is_async=True),)
+        return (warpgroup_mma(a, columns_of(tile, 0, sums), sums[0], is_async=True),)
     else:  # noqa: RET505 - the compiler drops one of two branches, not what follows a return
         first = warpgroup_mma(a, columns_of(tile, 0, sums), sums[0], is_async=True)
         a = gl.convert_layout(a, gl.DotOperandLayout(0, sums[1].type.layout, 2), assert_trivial=True)
