@@ -463,8 +463,8 @@ def _biased(bias: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
 
 def _by_mask_tensor(call: _Call, mask: torch.Tensor) -> torch.Tensor:
     """Compute a call under a mask tensor that holds all masks; PyTorch computes one that requires a gradient."""
-    if mask.requires_grad and (not call.is_dispatched or call.features):
-        raise UnsupportedCase(f"A mask that wants a gradient is computed under {FRONT_DOOR!r}, without features.")
+    if mask.requires_grad and not (call.is_dispatched and call.features.keys() <= {"dropout_p"}):
+        raise UnsupportedCase(f"A mask that wants a gradient is computed under {FRONT_DOOR!r}, with dropout at most.")
     if call.is_step() and mask.shape[2] == 1 and not mask.requires_grad:
         return call.step(mask)
     if mask.requires_grad or (mask.dtype in (torch.bool, call.q.dtype) and call.left_to_pytorch("mask")):

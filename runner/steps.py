@@ -187,7 +187,7 @@ def _proof(model: Declared, device: str, compiled: bool) -> StepProof:
     pairs = list(_pairs(steps, device, around))
     before, after = (spread(times)["value"] for times in zip(*pairs, strict=True))
     found = spread([sdpa / ours for sdpa, ours in pairs])
-    differs = float((outputs[1] - outputs[0]).abs().max() / outputs[0].abs().max())
+    differs = float((outputs[1] - outputs[0]).abs().max() / (outputs[0].abs().max() or 1))  # a new head may give 0
     ends = found["ci_low"], found["ci_high"]
     farther = 0.0 if differs <= ALLOWED else _farther(model, module, inputs, outputs)
     baseline = "eager" if model.config and _baseline(module) == "eager" else StepProof.baseline

@@ -308,6 +308,8 @@ def test_a_bias_by_position_holds_all_masks_and_gets_its_gradient(window: int | 
     torch.testing.assert_close(found, expected, **CLOSE)
     of_bias = [torch.autograd.grad(out.square().sum(), bias)[0] for out in (found, expected)]
     torch.testing.assert_close(*of_bias, **CLOSE)
+    dropped, _ = attend(q, k, k, real, dropout=0.5, **asked)  # as in the training of T5
+    assert torch.autograd.grad(dropped.square().sum(), bias)[0].any()
 
 
 @pytest.mark.parametrize("left", [False, True])
