@@ -58,7 +58,7 @@ class ForwardConfig(ForwardTiles):
     split_kv: bool = False  # programs split the keys of the last round's tiles
     recompute: bool = False  # compute everything again if an overflow is flagged, else nothing
     packed: bool = False  # sequences lie one after the other, and are known on the device alone
-    unpadded_head_dim: int = 0  # columns of output that registers store, if head_dim is padded
+    unpadded_head_dim: int = 0  # columns of packed output, if head_dim is padded
     columns: int = 0  # as in BackwardConfig, of scores
     sums: int = 1  # as in BackwardConfig, of the output
     page_size: int = 0  # keys of a page, if packed sequences have their keys in pages
@@ -123,7 +123,8 @@ def backward_config(shape: "GluonHopperPlan | PackedShape", tiles: BackwardTiles
 
 def product_columns(head_dim: int, size: int) -> int:
     """Return how many columns products over a head_dim that is padded to `size` take: 32 of 64, 80 or 96 of 128."""
-    return next((columns for columns in (32, 80, 96) if size // 2 <= columns and head_dim <= columns < size <= 128), size)
+    narrower = {64: (32,), 128: (80, 96)}.get(size, ())
+    return next((columns for columns in narrower if head_dim <= columns), size)
 
 
 def window_of(causal: bool, window_size: Window, far: int) -> tuple[int, int]:

@@ -58,7 +58,6 @@ from .pieces import (
     pieces_of,
     place_of,
     wait_for_pieces,
-    width_of_sum,
     zeros_in_columns,
 )
 from .rows import keep_block, keep_factors, kept_blocks, store_tile
@@ -427,7 +426,7 @@ def _store_output(output, tile, slot, piece: gl.constexpr, x, inverse, dtype: gl
                   CONFIG: gl.constexpr):  # fmt: skip
     """Store a piece of the output, x times `inverse`, from registers or through the slot of the queries, now read.
 
-    TMA stores all pieces after the last.
+    Registers store a sum that is alone. TMA stores all pieces after the last.
     """
     inverse = gl.convert_layout(inverse, gl.SliceLayout(1, x.type.layout))
     x = x * inverse[:, None]
@@ -450,10 +449,7 @@ def _store_output(output, tile, slot, piece: gl.constexpr, x, inverse, dtype: gl
                 row = _row_of_split(tile, shape, CONFIG)
                 stride = gl.to_tensor(x.shape[1] // 8)
                 seqlen_q = row + x.shape[0]
-        if CONFIG.sums == 2:
-            store_tile(address + first, stride, row, seqlen_q, x, _stored_columns(piece, CONFIG))
-        else:
-            store_tile(address, stride, row, seqlen_q, x, CONFIG.unpadded_head_dim)
+        store_tile(address, stride, row, seqlen_q, x, CONFIG.unpadded_head_dim)
     else:
         tile_of_slot = slot.reshape([x.shape[0], CONFIG.head_dim_v])
         if CONFIG.sums == 1:
@@ -469,12 +465,6 @@ def _store_output(output, tile, slot, piece: gl.constexpr, x, inverse, dtype: gl
                     tma_store(output.partial_out, [0, 0, _row_of_split(tile, shape, CONFIG), 0], slot)
             else:
                 tma_store(output.out, [batch, head, row, 0], slot)
-
-
-@gluon.constexpr_function
-def _stored_columns(piece, config):
-    """Return how many columns of one of two sums are output."""
-    return min(width_of_sum(piece, config), config.unpadded_head_dim - piece * config.head_dim_v // config.sums)
 
 
 @triton.jit(do_not_specialize=["num_heads", "group", "seqlen_q", "out_b", "out_h", "out_m"])

@@ -248,7 +248,6 @@ class Forward:
         masked = plan.masked(tiles.block_n)
         own: dict[str, Any] = {"masked": masked, "split_kv": split_kv, "keeps_p": part is not None}
         own |= {"sums": 2 if 64 < configs.product_columns(plan.head_dim, plan.size) < plan.size else 1}
-        own |= {"unpadded_head_dim": plan.head_dim if tiles.store_from_registers and plan.head_dim < plan.size else 0}
         config = configs.forward_config(plan, tiles, **own, **plan.more, **plan.of_scores)
         grid = (programs, 1, 1)
         self._launch = Launch(forward_kernel, grid, plan.device, makers, (*rest, config))

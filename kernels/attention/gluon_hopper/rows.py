@@ -29,10 +29,8 @@ def store_tile(address, stride, row, end, x, WIDTH: gl.constexpr):
 def _sixteen_bytes_a_lane(width):
     """Return a layout of 64 rows for one warpgroup: a lane holds 8 neighbours, a warp the rows of its products."""
     columns = [[0, 1 << bit] for bit in range(width.bit_length() - 1)]
-    lanes, rest = [*columns[3:5], [1, 0], [2, 0], [4, 0]], [[8, 0]]
-    if len(lanes) < 5:  # 16 columns
-        lanes, rest = lanes + rest, []
-    registers = [*columns[:3], *rest, *columns[5:]]
+    lanes = [*columns[3:5], [1, 0], [2, 0], [4, 0]]
+    registers = [*columns[:3], [8, 0], *columns[5:]]
     return gl.DistributedLinearLayout(registers, lanes, [[16, 0], [32, 0]], [], [64, width])
 
 
