@@ -131,15 +131,15 @@ def build(model: Declared, device: str) -> nn.Module:
             module = library.create_model(model.model, **model.settings)
         elif model.config:
             config, maker = getattr(library, model.config)(**model.settings), getattr(library, model.model)
-            module = maker._from_config(config, attn_implementation=_baseline(maker))
+            module = maker._from_config(config, attn_implementation=_baseline(maker).lower())
         else:
             module = getattr(library, model.model)(**model.settings)
     return module.to(_dtype(device)).train(model.training)
 
 
 def _baseline(model: Any) -> str:
-    """Return the attention of transformers, for a model or its class, that ours is compared with."""
-    return "sdpa" if model._supports_sdpa else "eager"
+    """Return the attention that ours is compared with: eager if transformers refuses a model, or its class, SDPA."""
+    return StepProof.baseline if getattr(model, "_supports_sdpa", True) else "eager"
 
 
 def make_inputs(model: Declared, device: str) -> dict[str, Any]:
@@ -190,9 +190,8 @@ def _proof(model: Declared, device: str, compiled: bool) -> StepProof:
     differs = float((outputs[1] - outputs[0]).abs().max() / (outputs[0].abs().max() or 1))  # a new head may give 0
     ends = found["ci_low"], found["ci_high"]
     farther = 0.0 if differs <= ALLOWED else _farther(model, module, inputs, outputs)
-    baseline = "eager" if model.config and _baseline(module) == "eager" else StepProof.baseline
     values = before, after, found["value"], *ends, differs, farther
-    return StepProof(model.name, *values, _words(counts) + shared, baseline=baseline)
+    return StepProof(model.name, *values, _words(counts) + shared, baseline=_baseline(module))
 
 
 def one_each(module: nn.Module) -> tuple[dict[str, nn.Module], str]:
@@ -257,7 +256,7 @@ def _pairs(
 def _attention(model: Declared, module: nn.Module, side: str) -> Iterator[SdpaCalls | None]:
     """Let the model compute attention by PyTorch or by ours, and yield the counts of calls where they are counted."""
     if plugged := model.library == "transformers":
-        asked = _baseline(module) if side == SDPA else FRONT_DOOR
+        asked = _baseline(module).lower() if side == SDPA else FRONT_DOOR
         if module.config._attn_implementation != asked:  # type: ignore[union-attr]
             module.set_attn_implementation(asked)  # type: ignore[operator]
         plugged = module.config._attn_implementation == FRONT_DOOR  # type: ignore[union-attr]

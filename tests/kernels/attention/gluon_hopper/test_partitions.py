@@ -78,22 +78,25 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=lambda case: " ".join(map(str, case)))
 def test_no_order_of_the_partitions_breaks_a_rule_or_reads_another_tile(case: tuple[Any, ...]) -> None:
     arguments, pieces = launch_of(*case), configs.PIECES.get(case[1], 1)
+    sums = arguments[-1].sums
     for number in range(arguments[0]):
         for seed in range(3):
             program = run(arguments, number, seed)
             consumers = len(program.partitions) - 1
             for consumer, read in enumerate(program.read[consumer + 1] for consumer in range(consumers)):
-                _check_tiles(read, consumer, consumers, pieces)
+                _check_tiles(read, consumer, consumers, pieces, sums)
 
 
-def _check_tiles(read: list[Any], consumer: int, consumers: int, pieces: int) -> None:
-    """Products read the tiles that are theirs, in the order of their loads."""
+def _check_tiles(read: list[Any], consumer: int, consumers: int, pieces: int, sums: int) -> None:
+    """Products read the tiles that are theirs, in the order of their loads, and values once for each sum."""
     scores = [factors for factors in read if len(factors) == 2][:-pieces]  # behind the last tile: never read
     for (_, piece, _), (_, _, pieces_loaded) in scores:
         q, queries_loaded = piece // pieces, pieces_loaded // pieces
         assert (q % consumers, q // consumers) == (consumer, queries_loaded // consumers - 1)
-    for loads in ([k for _, (_, k, _) in scores], [v for ((_, v, _),) in (f for f in read if len(f) == 1)]):
-        assert [load for load, _ in itertools.groupby(loads)] == sorted(set(loads))  # one after another for two sums
+    keys = [k for _, (_, k, _) in scores]
+    values = [v for ((_, v, _),) in (f for f in read if len(f) == 1)]
+    for loads, times in ((keys, 1), (values, sums)):
+        assert loads == [load for load in sorted(set(loads)) for _ in range(times)]
 
 
 def test_in_whole_windows_at_256_each_consumer_leaves_out_the_block_of_the_others_rows() -> None:
