@@ -43,6 +43,7 @@ class ForwardTiles:
     release_per_warp: bool = False  # warps release slots of keys and values, each for itself
     host_schedule: bool = True  # tiles are dealt on the host
     across_heads: bool = False  # a tile's rows go on to the next query head that has the same keys
+    share_slots: bool = False  # a block's values are loaded where its keys were
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +56,7 @@ class ForwardConfig(ForwardTiles):
     has_window: bool
     masked: bool  # any block of keys may need a mask
     pieces: int = 1  # of a row of queries or keys in shared memory (pieces.py)
+    pieces_v: int = 1  # of a row of values
     split_kv: bool = False  # programs split the keys of the last round's tiles
     recompute: bool = False  # compute everything again if an overflow is flagged, else nothing
     packed: bool = False  # sequences lie one after the other, and are known on the device alone
@@ -111,7 +113,11 @@ class BackwardConfig:
 def forward_config(shape: "GluonHopperPlan | PackedShape", tiles: ForwardTiles, **own: Any) -> ForwardConfig:
     """Return what the forward kernel is compiled for; `own`: the fields that neither shape nor tiles decide."""
     columns = max(64, product_columns(shape.head_dim, shape.size))  # 32 of 64 were not timed
-    return ForwardConfig(**vars(tiles), columns=columns, **_fields_of(shape), **own)
+    fields = _fields_of(shape)
+    if shape.size == 256 and shape.head_dim <= 192:
+        columns = 192
+        fields |= {"head_dim": 192, "head_dim_v": 192, "pieces": 3, "pieces_v": 3}
+    return ForwardConfig(**vars(tiles), columns=columns, **fields, **own)
 
 
 def backward_config(shape: "GluonHopperPlan | PackedShape", tiles: BackwardTiles, **own: Any) -> BackwardConfig:

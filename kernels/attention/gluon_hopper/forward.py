@@ -52,12 +52,14 @@ from .forward_tiles import (
 )
 from .masks import capped, hide_keys, less_distance
 from .pieces import (
-    add_in_columns,
+    add_values,
     load_keys_by_piece,
     load_pieces,
+    part_of_pieces,
     pieces_of,
     place_of,
     wait_for_pieces,
+    width_of_sum,
     zeros_in_columns,
 )
 from .rows import keep_block, keep_factors, kept_blocks, store_tile
@@ -113,7 +115,10 @@ def forward_kernel(q_desc, k_desc, v_desc, out, lse, partial_out, partial_lse, o
     columns: gl.constexpr = CONFIG.head_dim // pieces
     q_s = gl.allocate_shared_memory(dtype, [q_slots * pieces, 1, 1, CONFIG.rows, columns], q_desc.layout)
     k_s = gl.allocate_shared_memory(dtype, [kv_slots * pieces, 1, 1, CONFIG.block_n, columns], k_desc.layout)
-    v_s = gl.allocate_shared_memory(dtype, [kv_slots, 1, 1, CONFIG.block_n, CONFIG.head_dim_v], v_desc.layout)
+    columns_v: gl.constexpr = CONFIG.head_dim_v // CONFIG.pieces_v
+    v_s = k_s
+    if not CONFIG.share_slots:
+        v_s = gl.allocate_shared_memory(dtype, [kv_slots * CONFIG.pieces_v, 1, 1, CONFIG.block_n, columns_v], v_desc.layout)
     bar: gl.constexpr = mbarrier.MBarrierLayout()
     k_parts: gl.constexpr = pieces if kv_slots == 1 else kv_slots
     q_full = gl.allocate_shared_memory(gl.int64, [q_slots, 1], bar)
@@ -209,6 +214,14 @@ def load_partition(q_desc, k_desc, v_desc, page_table, buffers, shape, CONFIG: g
                     _load_values(v_desc, batch, h_kv, row + CONFIG.block_n, count - 1, buffers, CONFIG)
                 if i == high - 1:
                     _load_values(v_desc, batch, h_kv, row, count, buffers, CONFIG)
+            elif CONFIG.share_slots:
+                acquire_keys_slot(count, buffers, CONFIG)
+                k_full = buffers.k_full.index(slot)
+                load_pieces(k_desc, batch, h_kv, row, k_full, buffers.k, slot, CONFIG.pieces)
+                if i > low:
+                    _load_values(v_desc, batch, h_kv, row + CONFIG.block_n, count - 1, buffers, CONFIG)
+                if i == high - 1:
+                    _load_values(v_desc, batch, h_kv, row, count, buffers, CONFIG)
             elif CONFIG.page_size > 0:
                 pages = pages_of_block(page_table, sequence, j, CONFIG)
                 acquire_keys_slot(count, buffers, CONFIG)
@@ -219,25 +232,24 @@ def load_partition(q_desc, k_desc, v_desc, page_table, buffers, shape, CONFIG: g
                 acquire_keys_slot(count, buffers, CONFIG)
                 k_full = buffers.k_full.index(slot)
                 load_pieces(k_desc, batch, h_kv, row, k_full, buffers.k, slot, CONFIG.pieces)
-                acquire_values_slot(count, buffers, CONFIG)
-                mbarrier.expect(buffers.v_full.index(slot), v_desc.block_type.nbytes)
-                tma_load(v_desc, [batch, h_kv, row, 0], buffers.v_full.index(slot), buffers.v.index(slot))
+                _load_values(v_desc, batch, h_kv, row, count, buffers, CONFIG)
             count += 1
 
 
 @gluon.jit
 def _load_values(v_desc, batch, h_kv, row, count, buffers, CONFIG: gl.constexpr):
-    """Load the count-th block's values into the only slot."""
+    """Load the count-th block's values into their slot."""
+    slot = count % CONFIG.kv_slots
     acquire_values_slot(count, buffers, CONFIG)
-    mbarrier.expect(buffers.v_full.index(0), v_desc.block_type.nbytes)
-    tma_load(v_desc, [batch, h_kv, row, 0], buffers.v_full.index(0), buffers.v.index(0))
+    load_pieces(v_desc, batch, h_kv, row, buffers.v_full.index(slot), buffers.v, slot, CONFIG.pieces_v)
 
 
 @gluon.jit
 def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CONFIG: gl.constexpr):
     """Compute scores, softmax and output of this consumer's 64 rows of every tile."""
     dtype: gl.constexpr = buffers.q.dtype
-    out_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, CONFIG.head_dim_v // CONFIG.sums, 16])
+    width: gl.constexpr = width_of_sum(0, CONFIG)
+    out_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, width, 16])
     p_layout: gl.constexpr = gl.DotOperandLayout(0, out_layout, 2)
     if CONFIG.pingpong and consumer == CONFIG.consumers - 1:
         pingpong_signal(0)
@@ -318,8 +330,7 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
                 mbarrier.wait(buffers.k_full.index(count % CONFIG.kv_slots), (count // CONFIG.kv_slots) & 1)
         if CONFIG.pingpong:
             pingpong_wait(consumer)
-        values = buffers.v.index(slot).reshape([CONFIG.block_n, CONFIG.head_dim_v])
-        out_token = add_in_columns(p, values, out, CONFIG)
+        out_token = add_values(p, buffers.v, slot, out, CONFIG)
         if not CONFIG.pingpong:
             tile, low, left, right, high, skipped = consumer_work(consumer, i_tile + 1, shape, CONFIG)
         if CONFIG.q_slots > 1:  # the next tile's first product runs while this tile's output is stored
@@ -330,14 +341,13 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
         if CONFIG.keeps_p:
             keep_factors(kept, first, inverse, CONFIG, False)
         if CONFIG.q_slots > 1:
-            behind_out: gl.constexpr = 2 if CONFIG.columns < CONFIG.head_dim else 1
+            behind_out: gl.constexpr = 2 if CONFIG.columns < CONFIG.head_dim else CONFIG.pieces
             out, p = wait_for_pieces(behind_out, out_token, p, CONFIG.sums)
         else:
             out, p = wait_for_pieces(0, out_token, p, CONFIG.sums)
         release_values(slot, buffers, CONFIG)
-        place = place_of(buffers.q, q_slot, 0, CONFIG.pieces)
         for piece in gl.static_range(CONFIG.sums):
-            _store_output(output, this_tile, place, piece, out[piece], inverse, dtype, shape, CONFIG)
+            _store_output(output, this_tile, buffers.q, q_slot, piece, out[piece], inverse, dtype, shape, CONFIG)
         if CONFIG.q_slots == 1:
             if not CONFIG.store_from_registers:
                 tma.store_wait(0)
@@ -422,7 +432,7 @@ def _sum_of_rounded(total, largest, m_i, dtype: gl.constexpr):
 
 
 @gluon.jit
-def _store_output(output, tile, slot, piece: gl.constexpr, x, inverse, dtype: gl.constexpr, shape,
+def _store_output(output, tile, tiles, q_slot, piece: gl.constexpr, x, inverse, dtype: gl.constexpr, shape,
                   CONFIG: gl.constexpr):  # fmt: skip
     """Store a piece of the output, x times `inverse`, from registers or through the slot of the queries, now read.
 
@@ -433,7 +443,8 @@ def _store_output(output, tile, slot, piece: gl.constexpr, x, inverse, dtype: gl
     if CONFIG.flag_overflow:
         flag_overflow(output.overflow, x, inverse)
     x = x.to(dtype)
-    first: gl.constexpr = piece * CONFIG.head_dim_v // CONFIG.sums
+    first: gl.constexpr = piece * width_of_sum(0, CONFIG)
+    slot = place_of(tiles, q_slot, 0, CONFIG.pieces)
     stride = output.stride_m
     batch = tile.head // shape.num_heads
     head = tile.head - batch * shape.num_heads
@@ -449,7 +460,13 @@ def _store_output(output, tile, slot, piece: gl.constexpr, x, inverse, dtype: gl
                 row = _row_of_split(tile, shape, CONFIG)
                 stride = gl.to_tensor(x.shape[1] // 8)
                 seqlen_q = row + x.shape[0]
-        store_tile(address, stride, row, seqlen_q, x, CONFIG.unpadded_head_dim)
+        store_tile(address + first, stride, row, seqlen_q, x, CONFIG.unpadded_head_dim)
+    elif CONFIG.pieces_v > 1:
+        part_of_pieces(tiles, q_slot, piece, CONFIG).store(x)
+        if piece == CONFIG.sums - 1:
+            fence_async_shared()
+            for part in gl.static_range(CONFIG.pieces):
+                tma_store(output.out, [batch, head, row, part * 64], place_of(tiles, q_slot, part, CONFIG.pieces))
     else:
         tile_of_slot = slot.reshape([x.shape[0], CONFIG.head_dim_v])
         if CONFIG.sums == 1:

@@ -15,7 +15,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from .compat import opaque_zero, tma_load, tma_store
+from .compat import opaque_zero, reinterpret, tma_load, tma_store
 
 
 @gluon.jit
@@ -123,19 +123,49 @@ def product_over_columns(a, b, zero, COLUMNS: gl.constexpr):
 @gluon.constexpr_function
 def width_of_sum(piece, config):
     """Return how many columns a sum of `zeros_in_columns` has."""
-    first = config.columns if config.columns < 64 else config.head_dim_v // config.sums
-    return config.columns - first if piece else first
+    if config.sums == 1:
+        return min(config.columns, config.head_dim_v)
+    first = 64 if config.sums == 3 or config.columns <= 128 else 128
+    return (config.columns - first) // (config.sums - 1) if piece else first
+
+
+@gluon.jit
+def _zeros(rows: gl.constexpr, columns: gl.constexpr):
+    return gl.zeros([rows, columns], gl.float32, gl.NVMMADistributedLayout([3, 0], [4, 1], [16, columns, 16]))
 
 
 @gluon.jit
 def zeros_in_columns(rows: gl.constexpr, CONFIG: gl.constexpr):
     """Return sums over the columns in use of a tile of `rows` rows, a tuple: of 64 and of the others, or all in one."""
-    FIRST: gl.constexpr = width_of_sum(0, CONFIG)
-    sums = (gl.zeros([rows, FIRST], gl.float32, gl.NVMMADistributedLayout([3, 0], [4, 1], [16, FIRST, 16])),)
-    if CONFIG.sums == 2:
-        REST: gl.constexpr = CONFIG.columns - FIRST
-        sums += (gl.zeros([rows, REST], gl.float32, gl.NVMMADistributedLayout([3, 0], [4, 1], [16, REST, 16])),)
+    sums = (_zeros(rows, width_of_sum(0, CONFIG)),)
+    for piece in gl.static_range(1, CONFIG.sums):
+        sums = sums + (_zeros(rows, width_of_sum(piece, CONFIG)),)
     return sums
+
+
+@gluon.jit
+def part_of_pieces(tiles, slot, piece: gl.constexpr, CONFIG: gl.constexpr):
+    """Return the columns that a sum has of a tile of three pieces."""
+    if CONFIG.sums == 3 or piece > 0:
+        return piece_of(tiles, slot, piece if CONFIG.sums == 3 else 2, 3)
+    else:
+        shape: gl.constexpr = [tiles.shape[3], 128]
+        layout: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
+        return reinterpret(place_of(tiles, slot, 0, 3), tiles.dtype, shape, layout)
+
+
+@gluon.jit
+def add_values(p, tiles, slot, out, CONFIG: gl.constexpr):
+    """Begin the products of P with the columns in use of values, added to a tuple of sums."""
+    if CONFIG.pieces_v == 1:
+        values = tiles.index(slot).reshape([CONFIG.block_n, CONFIG.head_dim_v])
+        return add_in_columns(p, values, out, CONFIG)
+    else:
+        sums = (warpgroup_mma(p, part_of_pieces(tiles, slot, 0, CONFIG), out[0], is_async=True),)
+        a = gl.convert_layout(p, gl.DotOperandLayout(0, out[1].type.layout, 2), assert_trivial=True)
+        for piece in gl.static_range(1, CONFIG.sums):
+            sums = sums + (warpgroup_mma(a, part_of_pieces(tiles, slot, piece, CONFIG), out[piece], is_async=True),)
+        return sums
 
 
 @gluon.jit

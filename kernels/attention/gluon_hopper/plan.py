@@ -210,6 +210,7 @@ def _is_dense(x: torch.Tensor) -> bool:
     return x.is_contiguous() or torch.empty_like(x, device="meta").stride() == x.stride()
 
 
+SUMS = 3
 _COMBINED_ROWS = 16  # rows of a program of combine_kernel
 _KEPT_SLOTS = 4  # blocks of P and values under way
 Part = tuple[int, Tiling, TileSchedule]  # how many programs compute some of the heads, their tiles, and whose are which
@@ -235,9 +236,14 @@ class Forward:
         programs, tiling, schedule = part or _schedule(plan, tiles, tile_rows, split_kv)
         split_kv = schedule.combines is not None
         self._partial_shape = (1, 1, schedule.n_splits * tile_rows, plan.size) if split_kv else None
-        rows, keys = ([1, 1, n, plan.size // plan.pieces] for n in (configs.ROWS, tiles.block_n))
-        values = [1, 1, tiles.block_n, plan.size_v]
         out = plan.out_like(q) if out is None else out
+        masked = plan.masked(tiles.block_n)
+        own: dict[str, Any] = {"masked": masked, "split_kv": split_kv, "keeps_p": part is not None}
+        narrow = plan.size == 256 and plan.head_dim <= 192
+        own |= {"sums": SUMS if narrow else 2 if 64 < configs.product_columns(plan.head_dim, plan.size) < plan.size else 1}
+        config = configs.forward_config(plan, tiles, **own, **plan.more, **plan.of_scores)
+        rows, keys = ([1, 1, n, config.head_dim // config.pieces] for n in (configs.ROWS, tiles.block_n))
+        values = [1, 1, tiles.block_n, config.head_dim_v // config.pieces_v]
         stored: list[Descriptor | None] = [None, None]
         if not tiles.store_from_registers:
             kept = torch.empty(self._partial_shape, dtype=q.dtype, device="meta") if self._partial_shape else out
@@ -245,10 +251,6 @@ class Forward:
         makers = (*map(Descriptor, (q, k, v), (rows, keys, values)), stored[0], None, stored[1], *(None,) * 5)
         strides = tuple(stride // 8 for stride in out.stride()[:3])
         rest: tuple[Any, ...] = (schedule.entries, _shape(plan, tiling, schedule), plan.factor * LOG2_E, strides)
-        masked = plan.masked(tiles.block_n)
-        own: dict[str, Any] = {"masked": masked, "split_kv": split_kv, "keeps_p": part is not None}
-        own |= {"sums": 2 if 64 < configs.product_columns(plan.head_dim, plan.size) < plan.size else 1}
-        config = configs.forward_config(plan, tiles, **own, **plan.more, **plan.of_scores)
         grid = (programs, 1, 1)
         self._launch = Launch(forward_kernel, grid, plan.device, makers, (*rest, config))
         self._recompute = None

@@ -194,7 +194,7 @@ def forward_tiles(
     Overflow flags need bfloat16, which has the exponents of float32.
     """
     asked = {"size": size, "head_dim": head_dim, "causal": causal, "window": window}
-    whole_rows = head_dim == size or size == WIDE_KEYS  # wide keys have one head_dim_v
+    whole_rows = head_dim == size or head_dim == 192 or size == WIDE_KEYS  # wide keys have one head_dim_v
     return _forward(_first("forward", **asked, queries=seqlen_q, keys=seqlen_k, bfloat16=bfloat16), whole_rows)
 
 
