@@ -55,7 +55,6 @@ from .pieces import (
     add_values,
     load_keys_by_piece,
     load_pieces,
-    part_of_pieces,
     pieces_of,
     place_of,
     wait_for_pieces,
@@ -208,16 +207,12 @@ def load_partition(q_desc, k_desc, v_desc, page_table, buffers, shape, CONFIG: g
             j = high - 1 - (i - low)
             row = sequence.first_k + j * CONFIG.block_n
             slot = count % CONFIG.kv_slots
-            if CONFIG.kv_slots == 1:  # keys of a block before the values of the block in front of it, as they are used
-                load_keys_by_piece(k_desc, batch, h_kv, row, count, buffers, CONFIG)
-                if i > low:
-                    _load_values(v_desc, batch, h_kv, row + CONFIG.block_n, count - 1, buffers, CONFIG)
-                if i == high - 1:
-                    _load_values(v_desc, batch, h_kv, row, count, buffers, CONFIG)
-            elif CONFIG.share_slots:
-                acquire_keys_slot(count, buffers, CONFIG)
-                k_full = buffers.k_full.index(slot)
-                load_pieces(k_desc, batch, h_kv, row, k_full, buffers.k, slot, CONFIG.pieces)
+            if CONFIG.kv_slots == 1 or CONFIG.share_slots:  # keys of a block before the last one's values, as they are used
+                if CONFIG.share_slots:
+                    acquire_keys_slot(count, buffers, CONFIG)
+                    load_pieces(k_desc, batch, h_kv, row, buffers.k_full.index(slot), buffers.k, slot, CONFIG.pieces)
+                else:
+                    load_keys_by_piece(k_desc, batch, h_kv, row, count, buffers, CONFIG)
                 if i > low:
                     _load_values(v_desc, batch, h_kv, row + CONFIG.block_n, count - 1, buffers, CONFIG)
                 if i == high - 1:
@@ -341,13 +336,14 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
         if CONFIG.keeps_p:
             keep_factors(kept, first, inverse, CONFIG, False)
         if CONFIG.q_slots > 1:
-            behind_out: gl.constexpr = 2 if CONFIG.columns < CONFIG.head_dim else CONFIG.pieces
+            behind_out: gl.constexpr = 2 if CONFIG.columns < CONFIG.head_dim else 1
             out, p = wait_for_pieces(behind_out, out_token, p, CONFIG.sums)
         else:
             out, p = wait_for_pieces(0, out_token, p, CONFIG.sums)
         release_values(slot, buffers, CONFIG)
+        place = place_of(buffers.q, q_slot, 0, CONFIG.pieces)
         for piece in gl.static_range(CONFIG.sums):
-            _store_output(output, this_tile, buffers.q, q_slot, piece, out[piece], inverse, dtype, shape, CONFIG)
+            _store_output(output, this_tile, place, piece, out[piece], inverse, dtype, shape, CONFIG)
         if CONFIG.q_slots == 1:
             if not CONFIG.store_from_registers:
                 tma.store_wait(0)
@@ -432,11 +428,11 @@ def _sum_of_rounded(total, largest, m_i, dtype: gl.constexpr):
 
 
 @gluon.jit
-def _store_output(output, tile, tiles, q_slot, piece: gl.constexpr, x, inverse, dtype: gl.constexpr, shape,
+def _store_output(output, tile, slot, piece: gl.constexpr, x, inverse, dtype: gl.constexpr, shape,
                   CONFIG: gl.constexpr):  # fmt: skip
     """Store a piece of the output, x times `inverse`, from registers or through the slot of the queries, now read.
 
-    Registers store a sum that is alone. TMA stores all pieces after the last.
+    TMA stores all pieces after the last.
     """
     inverse = gl.convert_layout(inverse, gl.SliceLayout(1, x.type.layout))
     x = x * inverse[:, None]
@@ -444,7 +440,6 @@ def _store_output(output, tile, tiles, q_slot, piece: gl.constexpr, x, inverse, 
         flag_overflow(output.overflow, x, inverse)
     x = x.to(dtype)
     first: gl.constexpr = piece * width_of_sum(0, CONFIG)
-    slot = place_of(tiles, q_slot, 0, CONFIG.pieces)
     stride = output.stride_m
     batch = tile.head // shape.num_heads
     head = tile.head - batch * shape.num_heads
@@ -458,15 +453,9 @@ def _store_output(output, tile, tiles, q_slot, piece: gl.constexpr, x, inverse, 
             if tile.split >= 0:
                 address = output.partial_out
                 row = _row_of_split(tile, shape, CONFIG)
-                stride = gl.to_tensor(x.shape[1] // 8)
+                stride = gl.to_tensor((CONFIG.unpadded_head_dim if CONFIG.unpadded_head_dim > 0 else CONFIG.columns) // 8)
                 seqlen_q = row + x.shape[0]
-        store_tile(address + first, stride, row, seqlen_q, x, CONFIG.unpadded_head_dim)
-    elif CONFIG.pieces_v > 1:
-        part_of_pieces(tiles, q_slot, piece, CONFIG).store(x)
-        if piece == CONFIG.sums - 1:
-            fence_async_shared()
-            for part in gl.static_range(CONFIG.pieces):
-                tma_store(output.out, [batch, head, row, part * 64], place_of(tiles, q_slot, part, CONFIG.pieces))
+        store_tile(address + first, stride, row, seqlen_q, x, CONFIG.unpadded_head_dim - first)
     else:
         tile_of_slot = slot.reshape([x.shape[0], CONFIG.head_dim_v])
         if CONFIG.sums == 1:
@@ -486,12 +475,12 @@ def _store_output(output, tile, tiles, q_slot, piece: gl.constexpr, x, inverse, 
 
 @triton.jit(do_not_specialize=["num_heads", "group", "seqlen_q", "out_b", "out_h", "out_m"])
 def combine_kernel(partial_out, partial_lse, out, lse, natural_lse, combines, num_heads, group, seqlen_q, out_b, out_h,
-                   out_m, TILE: tl.constexpr, HEAD_DIM: tl.constexpr, ROWS: tl.constexpr, NATURAL: tl.constexpr,
-                   PDL: tl.constexpr = False):  # fmt: skip
+                   out_m, TILE: tl.constexpr, HEAD_DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr,
+                   NATURAL: tl.constexpr, PDL: tl.constexpr = False):  # fmt: skip
     """Combine ROWS rows of a tile whose keys were split: outputs, weighted by their logsumexps.
 
     `partial_out` holds TILE normalised rows of HEAD_DIM numbers for each split, `partial_lse` -inf where a row sees no
-    key of it; all see some of the first. `combines` has four numbers for each tile, whose rows go on to the next of
+    key of it; all see some of the first. PADDED is a power of two. `combines` has four numbers for each tile, whose rows go on to the next of
     `group` heads: query tile, head, first split, number of splits. Strides of `out` are in eights of numbers. PDL: the
     kernel before this one may not have ended.
     """
@@ -499,7 +488,8 @@ def combine_kernel(partial_out, partial_lse, out, lse, natural_lse, combines, nu
     m, head = tl.load(entry), tl.load(entry + 1).to(tl.int64)
     first, n = tl.load(entry + 2), tl.load(entry + 3)
     within = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
-    columns = tl.arange(0, HEAD_DIM)
+    columns = tl.arange(0, PADDED)
+    used = (columns < HEAD_DIM)[None, :]
     parts = tl.cdiv(seqlen_q, _PART)
     heads_before = tl.minimum((m * TILE + tl.program_id(1) * ROWS) // _PART // parts, group - 1)
     rows = m * TILE + within - heads_before * parts * _PART
@@ -508,7 +498,7 @@ def combine_kernel(partial_out, partial_lse, out, lse, natural_lse, combines, nu
     h = head - batch * num_heads
     top = tl.full([ROWS], float("-inf"), tl.float32)
     weight = tl.zeros([ROWS], tl.float32)
-    total = tl.zeros([ROWS, HEAD_DIM], tl.float32)
+    total = tl.zeros([ROWS, PADDED], tl.float32)
     if PDL:
         gdc_wait()
     for i in tl.range(0, n, _AT_ONCE, num_stages=1):
@@ -518,7 +508,7 @@ def combine_kernel(partial_out, partial_lse, out, lse, natural_lse, combines, nu
             there = own < (first + n) * TILE
             lses += (tl.load(partial_lse + own, there, float("-inf")),)  # type: ignore[assignment]  # a longer tuple
             own = own.to(tl.int64)[:, None] * HEAD_DIM + columns[None, :]
-            outs += (tl.load(partial_out + own, there[:, None], 0.0),)  # type: ignore[assignment]
+            outs += (tl.load(partial_out + own, there[:, None] & used, 0.0),)  # type: ignore[assignment]
         for _ in tl.range(tl.minimum(n - i, 1), num_stages=1):  # a loop, which ptxas moves no load into
             before = top
             for split in tl.static_range(_AT_ONCE):
@@ -535,4 +525,4 @@ def combine_kernel(partial_out, partial_lse, out, lse, natural_lse, combines, nu
     if NATURAL:
         tl.store(natural_lse + head * seqlen_q + rows, found * _LN2, inside)
     place = out + (batch * out_b + h * out_h) * 8 + (rows.to(tl.int64) * out_m)[:, None] * 8
-    tl.store(place + columns[None, :], (total / weight[:, None]).to(out.dtype.element_ty), inside[:, None])
+    tl.store(place + columns[None, :], (total / weight[:, None]).to(out.dtype.element_ty), inside[:, None] & used)

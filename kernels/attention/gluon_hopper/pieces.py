@@ -64,12 +64,17 @@ def transposed(tile, PIECES: gl.constexpr):
 def product_of_rows(a, b_t, acc, PIECES: gl.constexpr, COLUMNS: gl.constexpr = 0):
     """Begin the product of two tiles, in pieces, the second transposed; what `acc` holds is not added to.
 
-    COLUMNS: of a piece that is alone, as in `product_over_columns`; 0: all.
+    COLUMNS: how many of all pieces; one that is alone as in `product_over_columns`; 0: all.
     """
     if COLUMNS > 0 and a[0].shape[1] > COLUMNS:
         return product_over_columns(a[0], b_t[0].permute((1, 0)), acc, COLUMNS)
+    REST: gl.constexpr = COLUMNS % a[0].shape[1]  # of the last piece; 0: all
     for piece in gl.static_range(PIECES):
-        acc = warpgroup_mma(a[piece], b_t[piece], acc, use_acc=piece > 0, is_async=True)
+        if REST > 0 and piece == PIECES - 1:
+            last = b_t[piece].permute((1, 0)).slice(0, REST, 1).permute((1, 0))
+            acc = warpgroup_mma(a[piece].slice(0, REST, 1), last, acc, is_async=True)
+        else:
+            acc = warpgroup_mma(a[piece], b_t[piece], acc, use_acc=piece > 0, is_async=True)
     return acc
 
 
@@ -124,9 +129,9 @@ def product_over_columns(a, b, zero, COLUMNS: gl.constexpr):
 def width_of_sum(piece, config):
     """Return how many columns a sum of `zeros_in_columns` has."""
     if config.sums == 1:
-        return min(config.columns, config.head_dim_v)
-    first = 64 if config.sums == 3 or config.columns <= 128 else 128
-    return (config.columns - first) // (config.sums - 1) if piece else first
+        return config.columns if config.columns < 64 else config.head_dim_v
+    first = 128 if config.columns > 128 and config.sums == 2 else 64
+    return min(first, config.columns - piece * first)
 
 
 @gluon.jit
@@ -146,9 +151,12 @@ def zeros_in_columns(rows: gl.constexpr, CONFIG: gl.constexpr):
 @gluon.jit
 def part_of_pieces(tiles, slot, piece: gl.constexpr, CONFIG: gl.constexpr):
     """Return the columns that a sum has of a tile of three pieces."""
-    if CONFIG.sums == 3 or piece > 0:
-        return piece_of(tiles, slot, piece if CONFIG.sums == 3 else 2, 3)
-    else:
+    width: gl.constexpr = width_of_sum(piece, CONFIG)
+    if width < 64:
+        return piece_of(tiles, slot, 2, 3).slice(0, width, 1)
+    elif width == 64:  # noqa: RET505 - the compiler drops all but one branch, not what follows a return
+        return piece_of(tiles, slot, piece + 3 - CONFIG.sums, 3)
+    else:  # noqa: RET505 - the compiler drops one of two branches, not what follows a return
         shape: gl.constexpr = [tiles.shape[3], 128]
         layout: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
         return reinterpret(place_of(tiles, slot, 0, 3), tiles.dtype, shape, layout)

@@ -210,7 +210,6 @@ def _is_dense(x: torch.Tensor) -> bool:
     return x.is_contiguous() or torch.empty_like(x, device="meta").stride() == x.stride()
 
 
-SUMS = 3
 _COMBINED_ROWS = 16  # rows of a program of combine_kernel
 _KEPT_SLOTS = 4  # blocks of P and values under way
 Part = tuple[int, Tiling, TileSchedule]  # how many programs compute some of the heads, their tiles, and whose are which
@@ -235,12 +234,13 @@ class Forward:
         tile_rows = configs.ROWS * tiles.consumers
         programs, tiling, schedule = part or _schedule(plan, tiles, tile_rows, split_kv)
         split_kv = schedule.combines is not None
-        self._partial_shape = (1, 1, schedule.n_splits * tile_rows, plan.size) if split_kv else None
+        self._partial_shape = (1, 1, schedule.n_splits * tile_rows, plan.head_dim) if split_kv else None
         out = plan.out_like(q) if out is None else out
         masked = plan.masked(tiles.block_n)
         own: dict[str, Any] = {"masked": masked, "split_kv": split_kv, "keeps_p": part is not None}
-        narrow = plan.size == 256 and plan.head_dim <= 192
-        own |= {"sums": SUMS if narrow else 2 if 64 < configs.product_columns(plan.head_dim, plan.size) < plan.size else 1}
+        own["sums"] = 2 if 64 < configs.product_columns(plan.head_dim, plan.size) < plan.size else 1
+        if narrow := configs.narrow_columns(plan.head_dim, plan.size):
+            own |= {"sums": 3 if tiles.share_slots else 2, "unpadded_head_dim": plan.head_dim % narrow}
         config = configs.forward_config(plan, tiles, **own, **plan.more, **plan.of_scores)
         rows, keys = ([1, 1, n, config.head_dim // config.pieces] for n in (configs.ROWS, tiles.block_n))
         values = [1, 1, tiles.block_n, config.head_dim_v // config.pieces_v]
@@ -259,7 +259,7 @@ class Forward:
             self._recompute = Launch(forward_kernel, grid, plan.device, makers, (*rest, config), pdl=True)
         if split_kv:
             rest = (schedule.combines, plan.num_heads, tiling.group, plan.seqlen_q, *strides)
-            rest += (tile_rows, plan.size, _COMBINED_ROWS, config.natural_lse, True)
+            rest += (tile_rows, plan.head_dim, plan.size, _COMBINED_ROWS, config.natural_lse, True)
             grid = (schedule.combines.shape[0], tile_rows // _COMBINED_ROWS, 1)
             self._combine = Launch(combine_kernel, grid, plan.device, (None,) * 5, rest, pdl=True)
 
@@ -423,7 +423,7 @@ def _form(plan: GluonHopperPlan, bfloat16: bool) -> tuple[configs.ForwardTiles, 
     """Return the tiles, and whether programs split the keys of the last round's; only where rows are not padded."""
     shape = (plan.size, plan.head_dim, plan.seqlen_q)
     tiles = tuning.forward_tiles(*shape, plan.causal, plan.window_size > 0, bfloat16, plan.seqlen_k)
-    whole_rows = plan.head_dim == plan.size
+    whole_rows = configs.stores_rows(plan.head_dim, plan.size)
     if plan.window_size or plan.causal and not (whole_rows and tiles.host_schedule and plan.seqlen_q <= plan.seqlen_k):
         return tiles, False
     chip = (plan.multiprocessors, plan.l2_bytes)
