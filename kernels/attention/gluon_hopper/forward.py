@@ -19,7 +19,7 @@ from triton.language.extra.cuda import gdc_wait
 
 from ...unspecialized import UnspecializedTuples
 from .barriers import acquire_keys_slot, acquire_values_slot, pdl_wait, release_keys, release_values
-from .compat import pingpong_signal, pingpong_wait, tma_load, tma_store
+from .compat import pingpong_signal, pingpong_wait, tma_store
 from .configs import ROWS, SCHEDULE_FIELDS
 from .forward_overflow import any_overflow, clear_overflow, flag_overflow
 from .forward_softmax import (
@@ -114,10 +114,10 @@ def forward_kernel(q_desc, k_desc, v_desc, out, lse, partial_out, partial_lse, o
     columns: gl.constexpr = CONFIG.head_dim // pieces
     q_s = gl.allocate_shared_memory(dtype, [q_slots * pieces, 1, 1, CONFIG.rows, columns], q_desc.layout)
     k_s = gl.allocate_shared_memory(dtype, [kv_slots * pieces, 1, 1, CONFIG.block_n, columns], k_desc.layout)
-    columns_v: gl.constexpr = CONFIG.head_dim_v // CONFIG.pieces_v
     v_s = k_s
     if not CONFIG.share_slots:
-        v_s = gl.allocate_shared_memory(dtype, [kv_slots * CONFIG.pieces_v, 1, 1, CONFIG.block_n, columns_v], v_desc.layout)
+        v_shape: gl.constexpr = [kv_slots * CONFIG.pieces_v, 1, 1, CONFIG.block_n, CONFIG.head_dim_v // CONFIG.pieces_v]
+        v_s = gl.allocate_shared_memory(dtype, v_shape, v_desc.layout)
     bar: gl.constexpr = mbarrier.MBarrierLayout()
     k_parts: gl.constexpr = pieces if kv_slots == 1 else kv_slots
     q_full = gl.allocate_shared_memory(gl.int64, [q_slots, 1], bar)
@@ -207,7 +207,7 @@ def load_partition(q_desc, k_desc, v_desc, page_table, buffers, shape, CONFIG: g
             j = high - 1 - (i - low)
             row = sequence.first_k + j * CONFIG.block_n
             slot = count % CONFIG.kv_slots
-            if CONFIG.kv_slots == 1 or CONFIG.share_slots:  # keys of a block before the last one's values, as they are used
+            if CONFIG.kv_slots == 1 or CONFIG.share_slots:  # keys before the last block's values, as they are used
                 if CONFIG.share_slots:
                     acquire_keys_slot(count, buffers, CONFIG)
                     load_pieces(k_desc, batch, h_kv, row, buffers.k_full.index(slot), buffers.k, slot, CONFIG.pieces)
@@ -453,7 +453,8 @@ def _store_output(output, tile, slot, piece: gl.constexpr, x, inverse, dtype: gl
             if tile.split >= 0:
                 address = output.partial_out
                 row = _row_of_split(tile, shape, CONFIG)
-                stride = gl.to_tensor((CONFIG.unpadded_head_dim if CONFIG.unpadded_head_dim > 0 else CONFIG.columns) // 8)
+                width: gl.constexpr = CONFIG.unpadded_head_dim if CONFIG.unpadded_head_dim > 0 else CONFIG.columns
+                stride = gl.to_tensor(width // 8)
                 seqlen_q = row + x.shape[0]
         store_tile(address + first, stride, row, seqlen_q, x, CONFIG.unpadded_head_dim - first)
     else:
@@ -479,10 +480,10 @@ def combine_kernel(partial_out, partial_lse, out, lse, natural_lse, combines, nu
                    NATURAL: tl.constexpr, PDL: tl.constexpr = False):  # fmt: skip
     """Combine ROWS rows of a tile whose keys were split: outputs, weighted by their logsumexps.
 
-    `partial_out` holds TILE normalised rows of HEAD_DIM numbers for each split, `partial_lse` -inf where a row sees no
-    key of it; all see some of the first. PADDED is a power of two. `combines` has four numbers for each tile, whose rows go on to the next of
-    `group` heads: query tile, head, first split, number of splits. Strides of `out` are in eights of numbers. PDL: the
-    kernel before this one may not have ended.
+    `partial_out` holds TILE normalised rows of HEAD_DIM numbers, at most PADDED, for each split, `partial_lse` -inf
+    where a row sees no key of it; all see some of the first. `combines` has four numbers for each tile, whose rows go
+    on to the next of `group` heads: query tile, head, first split, number of splits. Strides of `out` are in eights of
+    numbers. PDL: the kernel before this one may not have ended.
     """
     entry = combines + _FIELDS * tl.program_id(0)
     m, head = tl.load(entry), tl.load(entry + 1).to(tl.int64)

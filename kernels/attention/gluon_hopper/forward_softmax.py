@@ -28,15 +28,7 @@ from .forward_overflow import (
     subtract_rise,
 )
 from .masks import capped, hide_keys, less_distance
-from .pieces import (
-    add_values,
-    pieces_of,
-    product_by_piece,
-    product_of_rows,
-    transposed,
-    wait_for_pieces,
-    width_of_sum,
-)
+from .pieces import add_values, pieces_of, product_by_piece, product_of_rows, transposed, wait_for_pieces, width_of_sum
 from .rows import clear_rows, keep_block, keep_factors
 
 # A consumer's queries of a tile, in pieces (pieces.py), the number of their slot, the mbarrier that releases it, and

@@ -66,16 +66,17 @@ def product_of_rows(a, b_t, acc, PIECES: gl.constexpr, COLUMNS: gl.constexpr = 0
 
     COLUMNS: how many of all pieces; one that is alone as in `product_over_columns`; 0: all.
     """
-    if COLUMNS > 0 and a[0].shape[1] > COLUMNS:
-        return product_over_columns(a[0], b_t[0].permute((1, 0)), acc, COLUMNS)
     REST: gl.constexpr = COLUMNS % a[0].shape[1]  # of the last piece; 0: all
-    for piece in gl.static_range(PIECES):
-        if REST > 0 and piece == PIECES - 1:
-            last = b_t[piece].permute((1, 0)).slice(0, REST, 1).permute((1, 0))
-            acc = warpgroup_mma(a[piece].slice(0, REST, 1), last, acc, is_async=True)
-        else:
-            acc = warpgroup_mma(a[piece], b_t[piece], acc, use_acc=piece > 0, is_async=True)
-    return acc
+    if PIECES == 1 and REST > 0:
+        return product_over_columns(a[0], b_t[0].permute((1, 0)), acc, COLUMNS)
+    else:  # noqa: RET505 - the compiler drops one of two branches, not what follows a return
+        for piece in gl.static_range(PIECES):
+            if REST > 0 and piece == PIECES - 1:
+                last = b_t[piece].permute((1, 0)).slice(0, REST, 1).permute((1, 0))
+                acc = warpgroup_mma(a[piece].slice(0, REST, 1), last, acc, is_async=True)
+            else:
+                acc = warpgroup_mma(a[piece], b_t[piece], acc, use_acc=piece > 0, is_async=True)
+        return acc
 
 
 @gluon.jit
@@ -149,31 +150,30 @@ def zeros_in_columns(rows: gl.constexpr, CONFIG: gl.constexpr):
 
 
 @gluon.jit
-def part_of_pieces(tiles, slot, piece: gl.constexpr, CONFIG: gl.constexpr):
-    """Return the columns that a sum has of a tile of three pieces."""
+def values_of_sum(tiles, slot, piece: gl.constexpr, CONFIG: gl.constexpr):
+    """Return the columns of a slot's values that a sum has; of three pieces, two that are together or one."""
     width: gl.constexpr = width_of_sum(piece, CONFIG)
-    if width < 64:
-        return piece_of(tiles, slot, 2, 3).slice(0, width, 1)
-    elif width == 64:  # noqa: RET505 - the compiler drops all but one branch, not what follows a return
-        return piece_of(tiles, slot, piece + 3 - CONFIG.sums, 3)
-    else:  # noqa: RET505 - the compiler drops one of two branches, not what follows a return
-        shape: gl.constexpr = [tiles.shape[3], 128]
+    if CONFIG.pieces_v == 1:
+        values = tiles.index(slot).reshape([CONFIG.block_n, CONFIG.head_dim_v])
+        return values.slice(piece * width_of_sum(0, CONFIG), width, 1)
+    elif width > 64:  # noqa: RET505 - the compiler drops all but one branch, not what follows a return
         layout: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
-        return reinterpret(place_of(tiles, slot, 0, 3), tiles.dtype, shape, layout)
+        return reinterpret(place_of(tiles, slot, 0, 3), tiles.dtype, [tiles.shape[3], width], layout)
+    elif width < 64:
+        return piece_of(tiles, slot, 2, 3).slice(0, width, 1)
+    else:
+        return piece_of(tiles, slot, piece + 3 - CONFIG.sums, 3)
 
 
 @gluon.jit
-def add_values(p, tiles, slot, out, CONFIG: gl.constexpr):
-    """Begin the products of P with the columns in use of values, added to a tuple of sums."""
-    if CONFIG.pieces_v == 1:
-        values = tiles.index(slot).reshape([CONFIG.block_n, CONFIG.head_dim_v])
-        return add_in_columns(p, values, out, CONFIG)
-    else:
-        sums = (warpgroup_mma(p, part_of_pieces(tiles, slot, 0, CONFIG), out[0], is_async=True),)
-        a = gl.convert_layout(p, gl.DotOperandLayout(0, out[1].type.layout, 2), assert_trivial=True)
-        for piece in gl.static_range(1, CONFIG.sums):
-            sums = sums + (warpgroup_mma(a, part_of_pieces(tiles, slot, piece, CONFIG), out[piece], is_async=True),)
-        return sums
+def add_values(p, tiles, slot, sums, CONFIG: gl.constexpr):
+    """Begin the products of P with the columns in use of a slot's values, added to a tuple of sums."""
+    tokens = (warpgroup_mma(p, values_of_sum(tiles, slot, 0, CONFIG), sums[0], is_async=True),)
+    for piece in gl.static_range(1, CONFIG.sums):
+        a = gl.convert_layout(p, gl.DotOperandLayout(0, sums[piece].type.layout, 2), assert_trivial=True)
+        token = warpgroup_mma(a, values_of_sum(tiles, slot, piece, CONFIG), sums[piece], is_async=True)
+        tokens = tokens + (token,)
+    return tokens
 
 
 @gluon.jit
