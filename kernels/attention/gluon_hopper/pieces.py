@@ -1,8 +1,8 @@
-"""Tiles whose rows are stored in shared memory as pieces: of 64 columns at head_dim 192, of 256 at 512.
+"""Tiles whose rows are stored in shared memory as pieces: of 64 columns up to head_dim 192, of 256 at 512.
 
 Shapes of tiles are powers of two, and a TMA instruction loads up to 256 columns. A tile of a slot is `pieces` tiles one
-behind the other, each loaded by a separate TMA instruction, and a product over rows is as many in a chain. All other
-head_dims have one piece.
+behind the other, each loaded by a separate TMA instruction, and a product over rows is as many in a chain. Other
+rows are one piece.
 """
 
 from triton.experimental import gluon

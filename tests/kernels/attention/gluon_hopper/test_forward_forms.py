@@ -46,6 +46,12 @@ def test_consumers_at_head_dim_256_take_turns_and_split_keys_only_where_that_pay
     assert not form(256, 4096, 4096, 4)[1]
 
 
+def test_keys_and_values_share_slots_only_in_long_causal_walks_over_160_or_192_columns() -> None:
+    found = [tuning.forward_tiles(256, 160, n, causal, False) for n, causal in ((4096, True), (2048, True), (8192, False))]
+    assert [(tiles.block_n, tiles.share_slots) for tiles in found] == [(128, True), (64, False), (64, False)]
+    assert [configs.narrow_columns(n, 256) for n in (129, 160, 161, 192, 193)] == [160, 160, 192, 192, 0]
+
+
 def test_few_causal_queries_on_many_keys_have_the_tiles_of_as_many_tokens() -> None:
     lengths = {"seqlen_q": 256, "seqlen_k": 32768, "n_heads": 128, "group_size": 16, "multiprocessors": 132}
     sizes = SimpleNamespace(size=128, head_dim=128, causal=True, window_size=0, l2_bytes=0, **lengths)
