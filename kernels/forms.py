@@ -94,7 +94,7 @@ def _questions(name: str, case: AttentionCase) -> list[Question]:
     if case.causal or window or size > BLOCK_DIMS[3]:
         facts = {"causal": bool(case.causal), "window": window, "bfloat16": case.dtype == "bfloat16"}
         return [(_FORWARD, (size,), facts | {"head_dim": head_dim})]
-    return [(_FULL, (), {"whole_rows": head_dim == size})] if size == BLOCK_DIMS[3] else []
+    return [(_FULL, (), {"head_dim": head_dim, "whole_rows": head_dim == size})] if size == BLOCK_DIMS[3] else []
 
 
 def _padded(head_dim: int) -> int:

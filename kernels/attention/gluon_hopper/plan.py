@@ -430,7 +430,7 @@ def _form(plan: GluonHopperPlan, bfloat16: bool) -> tuple[configs.ForwardTiles, 
     lengths = tuning.Lengths(plan.seqlen_q, plan.seqlen_k, plan.n_heads, *chip, plan.group_size)
     if plan.causal:
         return tuning.causal_form(tiles, plan.size, lengths)
-    return tuning.full_mask_form(tiles, plan.size, lengths, whole_rows=whole_rows)
+    return tuning.full_mask_form(tiles, plan.size, plan.head_dim, lengths)
 
 
 def _schedule(

@@ -234,16 +234,18 @@ class Lengths:
         return -(-self.tiles(consumers) // self.programs)
 
 
-def full_mask_form(tiles: ForwardTiles, size: int, mask: Lengths, whole_rows: bool = True) -> tuple[ForwardTiles, bool]:
+def full_mask_form(tiles: ForwardTiles, size: int, head_dim: int, mask: Lengths) -> tuple[ForwardTiles, bool]:
     """Return what becomes of `forward_tiles` at these lengths, and whether programs split the last round's keys.
 
     They do only if rows are whole: head_dim is not padded.
     """
+    whole_rows = stores_rows(head_dim, size)
     if size == 64 and not tiles.release_per_warp:  # the tiles of long sequences stay
         return _fastest_64(tiles, mask, whole_rows)
     if size == 128:
         facts = {"tail": mask.seqlen_k % tiles.block_n > 0, "small_l2": 0 < mask.l2_bytes <= number("small_l2_bytes")}
-        return _forward(_first("full mask 128", **facts, whole_rows=whole_rows, keys=mask.seqlen_k)), False
+        facts |= {"head_dim": head_dim, "whole_rows": whole_rows}
+        return _forward(_first("full mask 128", **facts, keys=mask.seqlen_k)), False
     n_tiles = mask.tiles(tiles.consumers)
     n_blocks = -(-mask.seqlen_k // tiles.block_n)
     return tiles, whole_rows and splits_keys(size, n_tiles, min(n_tiles, mask.programs), n_blocks)

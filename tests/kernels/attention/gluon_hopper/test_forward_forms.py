@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from types import SimpleNamespace
 
 import pytest
@@ -18,7 +19,7 @@ _form = pytest.importorskip("kernels.attention.gluon_hopper.plan", exc_type=Impo
 
 def form(size: int, seqlen_q: int, seqlen_k: int, n_heads: int) -> tuple[configs.ForwardTiles, bool]:
     tiles = tuning.forward_tiles(size, size, seqlen_q, False, False)
-    return tuning.full_mask_form(tiles, size, tuning.Lengths(seqlen_q, seqlen_k, n_heads, programs=132))
+    return tuning.full_mask_form(tiles, size, size, tuning.Lengths(seqlen_q, seqlen_k, n_heads, programs=132))
 
 
 @pytest.mark.parametrize("lengths, consumers, split", named(__file__, "tiles at head_dim 64"))
@@ -30,12 +31,20 @@ def test_tiles_at_head_dim_64_have_as_many_rows_as_was_fastest(lengths, consumer
 def test_only_long_walks_hold_exponentials_and_only_short_ones_with_a_tail_take_steps_of_64() -> None:
     assert [form(128, n, n, 16)[0].exp_before_wait for n in (512, 4096)] == [False, True]
     assert [form(128, n, n, 16)[0].exp_before_wait for n in (4429, 8200)] == [False, True]
-    tiles, mask = tuning.forward_tiles(128, 72, 4096, False, False), tuning.Lengths(4096, 4096, 16, 132)
-    assert not tuning.full_mask_form(tiles, 128, mask, whole_rows=False)[0].exp_before_wait
+    tiles, mask = tuning.forward_tiles(128, 112, 4096, False, False), tuning.Lengths(4096, 4096, 16, 132)
+    assert not tuning.full_mask_form(tiles, 128, 112, mask)[0].exp_before_wait
     tiles, splits = form(128, 4096, 257, 16)
     assert (tiles.block_n, tiles.pingpong, tiles.exp_before_wait, splits) == (64, True, True, False)
     assert form(128, 4096, 2001, 16)[0].block_n == 128
     assert form(128, 4096, 128, 16)[0].block_n == 128
+
+
+def test_full_masks_over_80_or_96_columns_have_three_consumers_unless_rows_and_long_walks_are_whole() -> None:
+    found = {}
+    for head_dim, n in itertools.product((72, 80, 88, 96), (729, 4096)):
+        tiles, mask = tuning.forward_tiles(128, head_dim, n, False, False), tuning.Lengths(n, n, 16, 132)
+        found[head_dim, n] = tuning.full_mask_form(tiles, 128, head_dim, mask)[0].consumers
+    assert found == dict.fromkeys(found, 3) | {(80, 4096): 2, (96, 4096): 2}
 
 
 def test_consumers_at_head_dim_256_take_turns_and_split_keys_only_where_that_pays() -> None:
