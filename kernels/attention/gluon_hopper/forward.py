@@ -71,7 +71,7 @@ _AT_ONCE = gl.constexpr(4)  # splits that combine_kernel loads at once
 
 
 # Shared memory of a program, in pieces (pieces.py): `q`: consumers x q_slots tiles of (rows, head_dim), `k`: kv_slots
-# tiles of (block_n, head_dim), `v`: kv_slots tiles of (block_n, head_dim_v); and mbarriers of each slot, full and empty.
+# tiles of (block_n, head_dim), `v`: kv_slots tiles of (block_n, head_dim_v); mbarriers of each slot, full and empty.
 ForwardBuffers = namedtuple("ForwardBuffers", "q k v q_full q_empty k_full k_empty v_full v_empty")
 # Where results go. `out`, `partial_out`: descriptors, or addresses with `store_from_registers`; strides of out in units
 # of 8 elements; `partial_out`: 64 rows for each split and consumer, one after another; `overflow`: a flag for each
