@@ -99,8 +99,7 @@ def acquire_keys_slot(count, buffers, CONFIG: gl.constexpr):
         if count >= CONFIG.kv_slots:
             execute(_for_all("bar.sync", CONFIG.consumers), 2 + CONFIG.consumers + slot)
     else:
-        empty = buffers.v_empty if CONFIG.share_slots else buffers.k_empty
-        mbarrier.wait(empty.index(slot), ((count // CONFIG.kv_slots) & 1) ^ 1)
+        mbarrier.wait(buffers.k_empty.index(slot), ((count // CONFIG.kv_slots) & 1) ^ 1)
 
 
 @gluon.jit
@@ -111,9 +110,7 @@ def acquire_values_slot(count, buffers, CONFIG: gl.constexpr):
         if count >= CONFIG.kv_slots:
             execute(_for_all("bar.sync", CONFIG.consumers), 2 + CONFIG.consumers + CONFIG.kv_slots + slot)
     else:
-        empty = buffers.k_empty if CONFIG.share_slots else buffers.v_empty
-        before: gl.constexpr = 0 if CONFIG.share_slots else 1
-        mbarrier.wait(empty.index(slot), ((count // CONFIG.kv_slots) & 1) ^ before)
+        mbarrier.wait(buffers.v_empty.index(slot), ((count // CONFIG.kv_slots) & 1) ^ 1)
 
 
 Q_EMPTY, DO_EMPTY = gl.constexpr(9), gl.constexpr(11)  # named barriers of the first slots; those of the second follow

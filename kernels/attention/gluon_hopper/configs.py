@@ -43,7 +43,6 @@ class ForwardTiles:
     release_per_warp: bool = False  # warps release slots of keys and values, each for itself
     host_schedule: bool = True  # tiles are dealt on the host
     across_heads: bool = False  # a tile's rows go on to the next query head that has the same keys
-    share_slots: bool = False  # a block's values are loaded where its keys were
 
 
 @dataclass(frozen=True, kw_only=True)

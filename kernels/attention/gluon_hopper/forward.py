@@ -70,9 +70,8 @@ _PART = gl.constexpr(ROWS)
 _AT_ONCE = gl.constexpr(4)  # splits that combine_kernel loads at once
 
 
-# Shared memory of a program: `q`: consumers x q_slots tiles of (rows, head_dim), `k`: kv_slots tiles of (block_n,
-# head_dim), `v`: kv_slots tiles of (block_n, head_dim_v), or the same as `k`, all in pieces (pieces.py); and an mbarrier
-# for each slot, full and empty.
+# Shared memory of a program, in pieces (pieces.py): `q`: consumers x q_slots tiles of (rows, head_dim), `k`: kv_slots
+# tiles of (block_n, head_dim), `v`: kv_slots tiles of (block_n, head_dim_v); mbarriers of each slot, full and empty.
 ForwardBuffers = namedtuple("ForwardBuffers", "q k v q_full q_empty k_full k_empty v_full v_empty")
 # Where results go. `out`, `partial_out`: descriptors, or addresses with `store_from_registers`; strides of out in units
 # of 8 elements; `partial_out`: 64 rows for each split and consumer, one after another; `overflow`: a flag for each
@@ -114,10 +113,8 @@ def forward_kernel(q_desc, k_desc, v_desc, out, lse, partial_out, partial_lse, o
     columns: gl.constexpr = CONFIG.head_dim // pieces
     q_s = gl.allocate_shared_memory(dtype, [q_slots * pieces, 1, 1, CONFIG.rows, columns], q_desc.layout)
     k_s = gl.allocate_shared_memory(dtype, [kv_slots * pieces, 1, 1, CONFIG.block_n, columns], k_desc.layout)
-    v_s = k_s
-    if not CONFIG.share_slots:
-        v_shape: gl.constexpr = [kv_slots * CONFIG.pieces_v, 1, 1, CONFIG.block_n, CONFIG.head_dim_v // CONFIG.pieces_v]
-        v_s = gl.allocate_shared_memory(dtype, v_shape, v_desc.layout)
+    columns_v: gl.constexpr = CONFIG.head_dim_v // CONFIG.pieces_v
+    v_s = gl.allocate_shared_memory(dtype, [kv_slots * CONFIG.pieces_v, 1, 1, CONFIG.block_n, columns_v], v_desc.layout)
     bar: gl.constexpr = mbarrier.MBarrierLayout()
     k_parts: gl.constexpr = pieces if kv_slots == 1 else kv_slots
     q_full = gl.allocate_shared_memory(gl.int64, [q_slots, 1], bar)
@@ -207,12 +204,8 @@ def load_partition(q_desc, k_desc, v_desc, page_table, buffers, shape, CONFIG: g
             j = high - 1 - (i - low)
             row = sequence.first_k + j * CONFIG.block_n
             slot = count % CONFIG.kv_slots
-            if CONFIG.kv_slots == 1 or CONFIG.share_slots:  # keys before the last block's values, as they are used
-                if CONFIG.share_slots:
-                    acquire_keys_slot(count, buffers, CONFIG)
-                    load_pieces(k_desc, batch, h_kv, row, buffers.k_full.index(slot), buffers.k, slot, CONFIG.pieces)
-                else:
-                    load_keys_by_piece(k_desc, batch, h_kv, row, count, buffers, CONFIG)
+            if CONFIG.kv_slots == 1:  # keys of a block before the values of the block in front of it, as they are used
+                load_keys_by_piece(k_desc, batch, h_kv, row, count, buffers, CONFIG)
                 if i > low:
                     _load_values(v_desc, batch, h_kv, row + CONFIG.block_n, count - 1, buffers, CONFIG)
                 if i == high - 1:

@@ -15,7 +15,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from .compat import opaque_zero, reinterpret, tma_load, tma_store
+from .compat import opaque_zero, tma_load, tma_store
 
 
 @gluon.jit
@@ -131,8 +131,7 @@ def width_of_sum(piece, config):
     """Return how many columns a sum of `zeros_in_columns` has."""
     if config.sums == 1:
         return config.columns if config.columns < 64 else config.head_dim_v
-    first = 128 if config.columns > 128 and config.sums == 2 else 64
-    return min(first, config.columns - piece * first)
+    return min(64, config.columns - 64 * piece)
 
 
 @gluon.jit
@@ -151,18 +150,15 @@ def zeros_in_columns(rows: gl.constexpr, CONFIG: gl.constexpr):
 
 @gluon.jit
 def values_of_sum(tiles, slot, piece: gl.constexpr, CONFIG: gl.constexpr):
-    """Return the columns of a slot's values that a sum has; of three pieces, two that are together or one."""
+    """Return the columns of a slot's values that a sum has."""
     width: gl.constexpr = width_of_sum(piece, CONFIG)
     if CONFIG.pieces_v == 1:
         values = tiles.index(slot).reshape([CONFIG.block_n, CONFIG.head_dim_v])
         return values.slice(piece * width_of_sum(0, CONFIG), width, 1)
-    elif width > 64:  # noqa: RET505 - the compiler drops all but one branch, not what follows a return
-        layout: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
-        return reinterpret(place_of(tiles, slot, 0, 3), tiles.dtype, [tiles.shape[3], width], layout)
-    elif width < 64:
-        return piece_of(tiles, slot, 2, 3).slice(0, width, 1)
+    elif width < 64:  # noqa: RET505 - the compiler drops all but one branch, not what follows a return
+        return piece_of(tiles, slot, piece, CONFIG.pieces_v).slice(0, width, 1)
     else:
-        return piece_of(tiles, slot, piece + 3 - CONFIG.sums, 3)
+        return piece_of(tiles, slot, piece, CONFIG.pieces_v)
 
 
 @gluon.jit

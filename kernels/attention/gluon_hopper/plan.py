@@ -240,7 +240,7 @@ class Forward:
         own: dict[str, Any] = {"masked": masked, "split_kv": split_kv, "keeps_p": part is not None}
         own["sums"] = 2 if 64 < configs.product_columns(plan.head_dim, plan.size) < plan.size else 1
         if narrow := configs.narrow_columns(plan.head_dim, plan.size):
-            own |= {"sums": 3 if tiles.share_slots else 2, "unpadded_head_dim": plan.head_dim % narrow}
+            own |= {"sums": 3, "unpadded_head_dim": plan.head_dim % narrow}
         config = configs.forward_config(plan, tiles, **own, **plan.more, **plan.of_scores)
         rows, keys = ([1, 1, n, config.head_dim // config.pieces] for n in (configs.ROWS, tiles.block_n))
         values = [1, 1, tiles.block_n, config.head_dim_v // config.pieces_v]

@@ -55,9 +55,8 @@ def test_consumers_at_head_dim_256_take_turns_and_split_keys_only_where_that_pay
     assert not form(256, 4096, 4096, 4)[1]
 
 
-def test_keys_and_values_share_slots_only_in_long_causal_walks_over_160_or_192_columns() -> None:
-    found = [tuning.forward_tiles(256, 160, n, causal, False) for n, causal in ((4096, True), (2048, True), (8192, False))]
-    assert [(tiles.block_n, tiles.share_slots) for tiles in found] == [(128, True), (64, False), (64, False)]
+def test_up_to_head_dim_192_fewer_of_256_columns_leave_room_for_a_third_slot() -> None:
+    assert [tuning.forward_tiles(256, n, 4096, True, False).kv_slots for n in (136, 192, 200)] == [3, 3, 2]
     assert [configs.narrow_columns(n, 256) for n in (129, 160, 161, 192, 193)] == [160, 160, 192, 192, 0]
 
 

@@ -155,7 +155,9 @@ def test_short_causal_heads_are_right(head_dim: int) -> None:
     assert_right_on_hopper(*[(13, 16, 500, head_dim)] * 2, torch.bfloat16, causal=True)
 
 
-@pytest.mark.parametrize(("group", "tile", "first_head", "padded"), [(1, 1, 4, 16), (3, 5, 2, 32)])  # rows 64 to 99 of the fifth head
+@pytest.mark.parametrize(
+    ("group", "tile", "first_head", "padded"), [(1, 1, 4, 16), (3, 5, 2, 32)]
+)  # rows 64 to 99 of the fifth head
 def test_combined_splits_are_what_all_keys_give(device, group: int, tile: int, first_head: int, padded: int) -> None:
     forward = pytest.importorskip("kernels.attention.gluon_hopper.forward", exc_type=ImportError)
     scores, values = torch.randn(64, 96) * 3, torch.randn(96, 16)
