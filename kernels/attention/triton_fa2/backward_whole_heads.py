@@ -17,6 +17,12 @@ from .tile_ops import load_rows, probabilities, store_rows
 STAGES = tl.constexpr(3)  # said of the loop, it also holds for loads that are no factors, such as dq's
 
 
+@triton.jit
+def _load_queries(base, start, stride, CONFIG: tl.constexpr):
+    """Load a tile of queries; 32 bits hold their distance from the first, or launches.py takes another form."""
+    return load_rows(base + start * stride, 0, stride, 0, CONFIG.block_m, CONFIG.head_dim, CONFIG.block_d, False)
+
+
 @triton.jit(do_not_specialize_on_alignment=["num_heads"])
 def whole_heads_kernel(
     tensors, strides, num_heads, seqlen_q, seqlen_k, scale, softmax_scale, CONFIG: tl.constexpr
@@ -53,20 +59,20 @@ def whole_heads_kernel(
         ):
             start = tl.multiple_of(begin, BLOCK_M) if CONFIG.whole else tl.maximum(begin, 0)
             count = BLOCK_M if CONFIG.whole else begin + BLOCK_M - start
-            q = load_rows(q_base, start, strides.q.row, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, False)
-            dout = load_rows(dout_base, start, strides.dout.row, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, False)
+            q = _load_queries(q_base, start, strides.q.row, CONFIG)
+            dout = _load_queries(dout_base, start, strides.dout.row, CONFIG)
             lse = tl.load(tensors.lse + before_head + start + rows)
             if not CONFIG.whole:
                 lse = tl.where(rows < count, lse, float("inf"))
             deltas = tensors.delta + before_head + start + rows
             if first == 0:
-                out = load_rows(out_base, start, strides.out.row, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, False)
+                out = _load_queries(out_base, start, strides.out.row, CONFIG)
                 delta = tl.sum(out.to(tl.float32) * dout.to(tl.float32), 1)
                 tl.store(deltas, delta)
                 dq = tl.zeros([BLOCK_M, BLOCK_D], dtype=tl.float32)
             else:
                 delta = tl.load(deltas)
-                dq = load_rows(sums_base, start, HEAD_DIM, seqlen_q, BLOCK_M, HEAD_DIM, BLOCK_D, False)
+                dq = _load_queries(sums_base, start, HEAD_DIM, CONFIG)
             dk_before = dk
             dv_before = dv
             dk = ()
@@ -78,7 +84,7 @@ def whole_heads_kernel(
                 dk += (tl.dot(ds, q, dk_before[i]),)
                 dq = tl.dot(tl.trans(ds), keys[i][1], dq)
             if first + 2 >= CONFIG.tiles:
-                to = dq_base + tl.cast(start, tl.int64) * strides.dq.row
+                to = dq_base + start * strides.dq.row
                 store_rows(to, 0, strides.dq.row, count, dq * softmax_scale, BLOCK_M, HEAD_DIM, BLOCK_D)
             else:
                 store_rows(sums_base + start * HEAD_DIM, 0, HEAD_DIM, count, dq, BLOCK_M, HEAD_DIM, BLOCK_D)

@@ -81,7 +81,7 @@ class Launches:
             self._few_queries(arguments.FewQueriesTensors(q, k, v, out, dout, *gradients, lse))
             return
         delta = self._empty_rows(torch.float32)
-        if problem.has_whole_heads:
+        if problem.has_whole_heads and all(x.stride(2) * problem.seqlen_q < 1 << 31 for x in (q, dout, out, dq)):
             self._whole_heads(arguments.WholeHeadsTensors(q, k, v, out, dout, *gradients, lse, delta, None))
             return
         qt, dot, kt, vt = self._empty_copies(q, q, k, v) if problem.copied else (q, dout, k, v)
