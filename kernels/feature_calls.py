@@ -439,7 +439,7 @@ def _on_hopper(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> 
     if not (plain or ((bent or (sinks and (bounds is None or call.packed))) and routes.takes(q, k, v))):
         return None
     if bounds is None:
-        options = (call.scale, call.window_size, call.causal)
+        options = (call.scale, call.window_size, call.causal or not call.window_size)  # no form of full masks alone
         names = {way: routes.name(way, q, k, *options) for way in ("forward", "backward")}
     else:
         names = routes.packed_names(q, k, v, len(bounds.starts_q), masks)

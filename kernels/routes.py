@@ -410,7 +410,7 @@ def name(
     if isinstance(window_size, tuple):  # as one of as many keys
         window_size = sum(reach(False, window_size, queries + k.shape[2])) // 2 + 1
     sizes = {"heads": heads, "rows": heads * queries, "queries": queries, "keys": k.shape[2]}
-    asked = {"direction": direction, "head_dim": q.shape[3], "grouped": q.shape[1] != k.shape[1]}
+    asked = {"direction": direction, "head_dim": q.shape[3], "grouped": q.shape[1] != k.shape[1], "causal": causal}
     found = _table("routes", q.device).first(**asked, **sizes, window=window_size)
     if window_size and not causal and direction == "forward":
         both = _table("routes of windows on both sides", q.device)

@@ -34,6 +34,10 @@ DqDkdvTensors = namedtuple(
 )
 # Tensors of few_queries_kernel.
 FewQueriesTensors = namedtuple("FewQueriesTensors", "q k v out dout dq dk dv lse", defaults=[None])
+# Tensors of whole_heads_kernel; sums are dq's, float32.
+WholeHeadsTensors = namedtuple(
+    "WholeHeadsTensors", "q k v out dout dq dk dv lse delta sums", defaults=[None, None, None]
+)
 # Tensors of the kernels of stored.py; dq_sums are float32.
 StoredTensors = namedtuple(
     "StoredTensors", "q k v dout dq dk dv lse delta p ds dq_sums", defaults=[None, None, None, None, None]
@@ -85,6 +89,7 @@ class PanelConfig(Config):
     store_lse: bool = False
     whole: bool = False  # every query sees the first block of keys
     masked: bool = False  # some block needs a mask
+    tiles: int = 0  # of keys, of which backward_whole_heads.py takes two a pass
 
 
 @dataclass(frozen=True, kw_only=True)

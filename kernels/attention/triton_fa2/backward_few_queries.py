@@ -8,7 +8,7 @@ factors, and a key head for every query head.
 import triton
 import triton.language as tl
 
-from .forward import visible, wait_for_previous_kernel
+from .forward import addresses_of, visible, wait_for_previous_kernel
 from .panels import load_panels, product_of_panels, store_panels
 from .tile_ops import load_logsumexp, probabilities
 
@@ -22,18 +22,12 @@ def few_queries_kernel(
     BLOCK_N: tl.constexpr = CONFIG.block_n
     wait_for_previous_kernel(CONFIG.pdl)
     head = tl.program_id(0)
-    batch = tl.cast(head // num_heads, tl.int64)
-    own = tl.cast(head % num_heads, tl.int64)
-    k_base = tensors.k + batch * strides.k.batch + own * strides.k.head
-    v_base = tensors.v + batch * strides.v.batch + own * strides.v.head
-    dk_base = tensors.dk + batch * strides.dk.batch + own * strides.dk.head
-    dv_base = tensors.dv + batch * strides.dv.batch + own * strides.dv.head
+    q_base, k_base, v_base, out_base, dout_base, dq_base, dk_base, dv_base = addresses_of(
+        head, num_heads, tensors, strides
+    )
     rows = tl.arange(0, BLOCK_M)
-    q_base = tensors.q + batch * strides.q.batch + own * strides.q.head
     q = load_panels(q_base, 0, strides.q.row, seqlen_q, BLOCK_M, CONFIG, True)
-    dout_base = tensors.dout + batch * strides.dout.batch + own * strides.dout.head
     dout = load_panels(dout_base, 0, strides.dout.row, seqlen_q, BLOCK_M, CONFIG, True)
-    out_base = tensors.out + batch * strides.out.batch + own * strides.out.head
     out = load_panels(out_base, 0, strides.out.row, seqlen_q, BLOCK_M, CONFIG, True)
     lse = load_logsumexp(tensors.lse + tl.cast(head, tl.int64) * seqlen_q + rows, rows < seqlen_q)
     delta = tl.sum(out[0].to(tl.float32) * dout[0].to(tl.float32), 1)
@@ -65,6 +59,5 @@ def few_queries_kernel(
         store_panels(dv_base, start, strides.dv.row, seqlen_k, (dv, dv2), BLOCK_N, CONFIG)
         dk_values = (dk * softmax_scale, dk2 * softmax_scale)
         store_panels(dk_base, start, strides.dk.row, seqlen_k, dk_values, BLOCK_N, CONFIG)
-    dq_base = tensors.dq + batch * strides.dq.batch + own * strides.dq.head
     dq_values = (dq * softmax_scale, dq2 * softmax_scale)
     store_panels(dq_base, 0, strides.dq.row, seqlen_q, dq_values, BLOCK_M, CONFIG)

@@ -60,6 +60,17 @@ def inputs_of(head, num_heads, group, tensors, strides):
 
 
 @triton.jit
+def addresses_of(head, num_heads, tensors, strides):
+    """Return where a head, counted over all batches, begins in q, k, v, out, dout, dq, dk and dv."""
+    batch = tl.cast(head // num_heads, tl.int64)
+    own = tl.cast(head % num_heads, tl.int64)
+    found = ()
+    for i in tl.static_range(8):
+        found += (tensors[i] + batch * strides[i].batch + own * strides[i].head,)
+    return found
+
+
+@triton.jit
 def visible(positions, keys, seqlen_k, left, right, HAS_LEFT: tl.constexpr, HAS_RIGHT: tl.constexpr):
     """Return which keys each position sees; the arguments broadcast against one another."""
     seen = keys < seqlen_k

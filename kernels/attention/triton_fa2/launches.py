@@ -17,6 +17,7 @@ from . import arguments, stored
 from .arguments import CombineConfig, Config, PreprocessConfig, WalkConfig
 from .backward import dkdv_kernel, dq_dkdv_kernel, dq_kernel
 from .backward_few_queries import few_queries_kernel
+from .backward_whole_heads import whole_heads_kernel
 from .combine import combine_gradients, combine_outputs
 from .forward import forward_kernel
 from .forward_held_keys import few_keys_kernel, window_kernel
@@ -80,6 +81,9 @@ class Launches:
             self._few_queries(arguments.FewQueriesTensors(q, k, v, out, dout, *gradients, lse))
             return
         delta = self._empty_rows(torch.float32)
+        if problem.has_whole_heads and all(x.stride(2) * problem.seqlen_q < 1 << 31 for x in (q, dout, out, dq)):
+            self._whole_heads(arguments.WholeHeadsTensors(q, k, v, out, dout, *gradients, lse, delta, None))
+            return
         qt, dot, kt, vt = self._empty_copies(q, q, k, v) if problem.copied else (q, dout, k, v)
         if problem.copied or problem.stores_scores or problem.has_dq_dkdv:
             every = arguments.PreprocessTensors(q, dout, out, k, v, qt, dot, kt, vt, delta)
@@ -216,6 +220,16 @@ class Launches:
         scalars = (problem.num_heads, *problem.extent, *problem.scales)
         config, heads = replace(problem.panel_config, masked=masked), problem.heads("few_queries")
         self._run(KernelCall(few_queries_kernel, tensors, scalars, config, [tile], lambda _: heads))
+
+    def _whole_heads(self, tensors: arguments.WholeHeadsTensors) -> None:
+        """List the backward of short heads."""
+        problem, tile = self.problem, self.problem.tiles("whole_heads")[0]
+        whole, masked = problem.seqlen_q % tile.block_m == 0, problem.seqlen_k % tile.block_n > 0
+        tiles = triton.cdiv(problem.seqlen_k, tile.block_n)
+        tensors = tensors._replace(sums=self._empty_slots(tensors.q, int(tiles > 2)))
+        config = replace(problem.panel_config, whole=whole, masked=masked, tiles=tiles)
+        scalars, heads = (problem.num_heads, *problem.extent[:2], *problem.scales), problem.heads("whole_heads")
+        self._run(KernelCall(whole_heads_kernel, tensors, scalars, config, [tile], lambda _: heads))
 
     def _stored(self, tensors: arguments.StoredTensors) -> None:
         """List the backward that stores P and dS, part after part."""

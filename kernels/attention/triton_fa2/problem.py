@@ -26,6 +26,7 @@ FEW_KEYS = 144  # keys that one program holds, with their values, in shared memo
 WINDOW_ROWS, WINDOW_KEYS = 64, 256  # rows of a tile, and the keys in their window that one program holds
 FEW_QUERIES = 32  # from more on, a program walks over FEW_KEYS at most in the backward: longer walks were not timed
 MOST_QUERIES_A_KEY = 8  # up to which one launch computes all gradients; else few programs walk long for dk and dv
+HEADS_EACH = 2  # of a multiprocessor, from which on one program a head computes the backward of short heads
 MOST_STORED = 16384  # queries of all heads that share keys, up to which P and dS of enough keys fit in a part of bf16x6
 ONE_LOOP = 8  # rows or keys a multiprocessor up to which a walk is one masked loop, see forward.py
 ONE_TILE = 16  # queries up to which a forward is one masked loop: the mask costs little, a second loop waits for memory
@@ -164,6 +165,12 @@ class TritonProblem:
         if self.seqlen_k > tile.block_n:
             return tile
         return tile._replace(block_n=padded_size(self.seqlen_k), num_stages=1)
+
+    @cached_property
+    def has_whole_heads(self) -> bool:
+        """Whether one program a head computes the backward, by backward_whole_heads.py."""
+        fills = self.group == 1 and self.heads("whole_heads") >= HEADS_EACH * self.multiprocessors
+        return fills and not (self.causal or self.window_size) and bool(self.tiles("whole_heads"))
 
     @cached_property
     def has_dq_dkdv(self) -> bool:

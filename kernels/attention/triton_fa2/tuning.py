@@ -2,8 +2,8 @@
 
 The tables "triton_fa2 half", "ieee", "bf16x6" and "tf32" of `kernels.tables` hold the tiles, by the kernels' names:
 "forward", "few_keys" and "window" (forward_held_keys.py; its `programs` are those that fit a multiprocessor),
-"dq" and "dkdv", "dq_dkdv" (both in one launch) and "few_queries". A kernel without a tile for a problem is
-not used for it. "half" is 16 bits; the others are precisions of float32 (tile_ops.py).
+"dq" and "dkdv", "dq_dkdv" (both in one launch), "few_queries" and "whole_heads". A kernel without a tile for a problem
+is not used for it. "half" is 16 bits; the others are precisions of float32 (tile_ops.py).
 
 `rows` is the number of query rows (for dkdv: key rows), counted over batch and heads and divided by the number of
 multiprocessors: a single short head needs small tiles to reach every multiprocessor, a large batch needs large ones for

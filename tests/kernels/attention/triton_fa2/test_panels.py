@@ -53,7 +53,8 @@ def test_panels_are_as_near_the_oracle_as_naive(problem, kernel, shape, causal, 
     problem(shape, torch.float16, causal=causal, window_size=window_size).check(triton_fa2.attention)
     (used,) = plans.values()
     assert used.problem.has_few_queries == (kernel == "few_queries")
-    assert used.problem.forward_table == ("forward" if kernel == "few_queries" else kernel)
+    assert used.problem.has_whole_heads == (kernel == "whole_heads")
+    assert used.problem.forward_table == (kernel if kernel in ("few_keys", "window") else "forward")
 
 
 @pytest.mark.parametrize(("heads", "seqlen_q", "tiles_each"), [(2, 600, 3), (8, 120, 2), (4, 120, 1)])
