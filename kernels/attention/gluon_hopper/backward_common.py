@@ -60,18 +60,26 @@ def _whole_sectors(rows, head_dim):
 @gluon.jit
 def load_out(out, first, seqlen_q, out_m, CONFIG: gl.constexpr):
     """Load block_m rows from `first` on, zeros beyond their ends; `out_m`, the stride of rows, is in eights."""
-    layout: gl.constexpr = _whole_sectors(CONFIG.block_m, CONFIG.head_dim_v)
+    WIDTH: gl.constexpr = CONFIG.head_dim_v // CONFIG.pieces_v
+    layout: gl.constexpr = _whole_sectors(CONFIG.block_m, WIDTH)
     rows = first + gl.arange(0, CONFIG.block_m, gl.SliceLayout(1, layout))
-    columns = gl.arange(0, CONFIG.head_dim_v, gl.SliceLayout(0, layout))
-    inside = (rows < seqlen_q)[:, None] & (columns < CONFIG.unpadded_head_dim)[None, :]
-    return gl.load(out + (rows.to(gl.int64) * out_m * 8)[:, None] + columns[None, :], mask=inside, other=0.0)
+    columns = gl.arange(0, WIDTH, gl.SliceLayout(0, layout))
+    place = out + (rows.to(gl.int64) * out_m * 8)[:, None] + columns[None, :]
+    inside = (rows < seqlen_q)[:, None]
+    found = (gl.load(place, mask=inside & (columns < CONFIG.unpadded_head_dim)[None, :], other=0.0),)
+    for piece in gl.static_range(1, CONFIG.pieces_v):
+        wanted = inside & (columns + piece * WIDTH < CONFIG.unpadded_head_dim)[None, :]
+        found = found + (gl.load(place + piece * WIDTH, mask=wanted, other=0.0),)
+    return found
 
 
 @gluon.jit
-def delta_of(out, dout_tile):
-    """Return rowsum(dout x out) (FlashAttention-2, algorithm 2, line 4); `dout_tile` is in shared memory."""
-    dout = dout_tile.load(out.type.layout)
-    return gl.sum(out.to(gl.float32) * dout.to(gl.float32), 1)
+def delta_of(out, dout, PIECES: gl.constexpr):
+    """Return rowsum(dout x out) (FlashAttention-2, algorithm 2, line 4) of pieces; those of dout are in shared memory."""
+    products = out[0].to(gl.float32) * dout[0].load(out[0].type.layout).to(gl.float32)
+    for piece in gl.static_range(1, PIECES):
+        products += out[piece].to(gl.float32) * dout[piece].load(out[0].type.layout).to(gl.float32)
+    return gl.sum(products, 1)
 
 
 @gluon.jit
@@ -88,9 +96,11 @@ def backward_buffers(q_desc, k_desc, v_desc, do_desc, lse_desc, CONFIG: gl.const
     pieces: gl.constexpr = CONFIG.pieces
     columns: gl.constexpr = CONFIG.head_dim // pieces
     q_s = gl.allocate_shared_memory(dtype, [slots * pieces, 1, 1, CONFIG.block_m, columns], q_desc.layout)
-    do_s = gl.allocate_shared_memory(dtype, [slots, 1, 1, CONFIG.block_m, CONFIG.head_dim_v], do_desc.layout)
+    pieces_v: gl.constexpr = CONFIG.pieces_v
+    columns_v: gl.constexpr = CONFIG.head_dim_v // pieces_v
+    do_s = gl.allocate_shared_memory(dtype, [slots * pieces_v, 1, 1, CONFIG.block_m, columns_v], do_desc.layout)
     k_s = gl.allocate_shared_memory(dtype, [pieces, 1, 1, CONFIG.block_n, columns], k_desc.layout)
-    v_s = gl.allocate_shared_memory(dtype, [1, 1, 1, CONFIG.block_n, CONFIG.head_dim_v], v_desc.layout)
+    v_s = gl.allocate_shared_memory(dtype, [pieces_v, 1, 1, CONFIG.block_n, columns_v], v_desc.layout)
     lse_s = gl.allocate_shared_memory(gl.float32, [slots, CONFIG.block_m], lse_desc.layout)
     delta_s = gl.allocate_shared_memory(gl.float32, [slots, CONFIG.block_m], lse_desc.layout)
     return BackwardBuffers(q=q_s, k=k_s, v=v_s, do=do_s, lse=lse_s, delta=delta_s)

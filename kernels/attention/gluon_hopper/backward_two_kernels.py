@@ -22,6 +22,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from ...unspecialized import UnspecializedTuples
 from .backward_common import BackwardDescriptors, KeyTile, backward_buffers, delta_of, load_out, store_rows
+from .backward_shared_keys import shared_keys_partition
 from .backward_wide_keys import wide_keys_partition
 from .barriers import await_programs, count_program, mbarriers, pdl_launch_dependents, pdl_wait
 from .compat import keep_p_before_wait, opaque_zero, pair_sync, tma_load, tma_store
@@ -30,6 +31,7 @@ from .pieces import (
     add_products,
     load_pieces,
     pieces_of,
+    place_of,
     product_of_rows,
     store_pieces,
     transposed,
@@ -70,13 +72,16 @@ def dq_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, out, lse_rows, lse_padde
     pieces: gl.constexpr = CONFIG.pieces
     columns: gl.constexpr = CONFIG.head_dim // pieces
     q_s = gl.allocate_shared_memory(dtype, [2 * pieces, 1, 1, CONFIG.block_m, columns], q_desc.layout)
-    do_s = gl.allocate_shared_memory(dtype, [2, 1, 1, CONFIG.block_m, CONFIG.head_dim_v], do_desc.layout)
+    pieces_v: gl.constexpr = CONFIG.pieces_v
+    columns_v: gl.constexpr = CONFIG.head_dim_v // pieces_v
+    do_s = gl.allocate_shared_memory(dtype, [2 * pieces_v, 1, 1, CONFIG.block_m, columns_v], do_desc.layout)
     k_s = gl.allocate_shared_memory(dtype, [CONFIG.slots * pieces, 1, 1, CONFIG.block_n, columns], k_desc.layout)
-    v_s = gl.allocate_shared_memory(dtype, [1, 1, 1, CONFIG.block_n, CONFIG.head_dim_v], v_desc.layout)
+    v_slots: gl.constexpr = CONFIG.v_slots
+    v_s = gl.allocate_shared_memory(dtype, [v_slots * pieces_v, 1, 1, CONFIG.block_n, columns_v], v_desc.layout)
     slots: gl.constexpr = CONFIG.slots
     buffers = DqBuffers(
         q=q_s, do=do_s, k=k_s, v=v_s, q_full=mbarriers(2), do_full=mbarriers(2), k_full=mbarriers(slots),
-        k_empty=mbarriers(slots, 2), v_full=mbarriers(0), v_empty=mbarriers(0, 2), stored=mbarriers(0, 2))  # fmt: skip
+        k_empty=mbarriers(slots, 2), v_full=mbarriers(v_slots), v_empty=mbarriers(v_slots, 2), stored=mbarriers(0, 2))  # fmt: skip
     m, h, batch = program_tile_of_grid(sizes.num_heads, CONFIG.causal and not CONFIG.has_window)
     if CONFIG.causal:
         m = gl.cdiv(sizes.seqlen_q, 2 * CONFIG.block_m) - 1 - m  # the longest first
@@ -106,9 +111,9 @@ def _dq_load_partition(q_desc, k_desc, v_desc, do_desc, counter, buffers, tile, 
     _load_rows(0, q_desc, tile, buffers.q_full, buffers.q, CONFIG.pieces, CONFIG)
     load_pieces(k_desc, tile.batch, tile.h_kv, first, buffers.k_full.index(0), buffers.k, 0, CONFIG.pieces)
     _load_rows(1, q_desc, tile, buffers.q_full, buffers.q, CONFIG.pieces, CONFIG)
-    _load_rows(0, do_desc, tile, buffers.do_full, buffers.do, 1, CONFIG)
-    load_pieces(v_desc, tile.batch, tile.h_kv, first, buffers.v_full, buffers.v, 0, 1)
-    _load_rows(1, do_desc, tile, buffers.do_full, buffers.do, 1, CONFIG)
+    _load_rows(0, do_desc, tile, buffers.do_full, buffers.do, CONFIG.pieces_v, CONFIG)
+    load_pieces(v_desc, tile.batch, tile.h_kv, first, buffers.v_full.index(0), buffers.v, 0, CONFIG.pieces_v)
+    _load_rows(1, do_desc, tile, buffers.do_full, buffers.do, CONFIG.pieces_v, CONFIG)
     for count in range(1, tile.high - tile.low):
         j = tile.low + count
         slot = count % CONFIG.slots
@@ -117,8 +122,10 @@ def _dq_load_partition(q_desc, k_desc, v_desc, do_desc, counter, buffers, tile, 
         load_pieces(k_desc, tile.batch, tile.h_kv, j * CONFIG.block_n, k_full, buffers.k, slot, CONFIG.pieces)
         if count == 1:
             _count_when_stored(buffers.stored, counter)
-        mbarrier.wait(buffers.v_empty, (count & 1) ^ 1)
-        load_pieces(v_desc, tile.batch, tile.h_kv, j * CONFIG.block_n, buffers.v_full, buffers.v, 0, 1)
+        v_slot = count % CONFIG.v_slots
+        mbarrier.wait(buffers.v_empty.index(v_slot), ((count // CONFIG.v_slots) & 1) ^ 1)
+        v_full = buffers.v_full.index(v_slot)
+        load_pieces(v_desc, tile.batch, tile.h_kv, j * CONFIG.block_n, v_full, buffers.v, v_slot, CONFIG.pieces_v)
     if tile.high - tile.low == 1:
         _count_when_stored(buffers.stored, counter)
 
@@ -156,17 +163,17 @@ def _dq_consumer_partition(consumer: gl.constexpr, dq_desc, rows_of, buffers, ti
     dq = zeros_of_pieces(CONFIG.block_m, columns, dq_layout, CONFIG.pieces)
     count = 0
     s_token, dp_token = _dq_scores(consumer, count, buffers, CONFIG, True)
-    do = buffers.do.index(consumer).reshape([CONFIG.block_m, CONFIG.head_dim_v])
-    delta = gl.convert_layout(delta_of(out_tile, do), lse.type.layout)
+    do = pieces_of(buffers.do, consumer, CONFIG.pieces_v)
+    delta = gl.convert_layout(delta_of(out_tile, do, CONFIG.pieces_v), lse.type.layout)
     store_rows(rows_of.lse_padded, rows_of.head * shape.padded_q, rows, lse, shape.padded_q)
     store_rows(rows_of.delta_padded, rows_of.head * shape.padded_q, rows, delta, shape.padded_q)
     mbarrier.arrive(buffers.stored, count=1)
-    s = warpgroup_mma_wait(0 if CONFIG.scores_in_turn else 1, deps=(s_token,))
+    s = warpgroup_mma_wait(0 if CONFIG.scores_in_turn else CONFIG.pieces_v, deps=(s_token,))
     p = _dq_probabilities(s, tile.low, lse, scale, diagonal, shape, dtype, CONFIG, CONFIG.masked)
     if CONFIG.scores_in_turn:
         dp_token = _dq_begin_dp(consumer, count, buffers, CONFIG)
     dp = warpgroup_mma_wait(0, deps=(dp_token,))
-    mbarrier.arrive(buffers.v_empty, count=1)
+    mbarrier.arrive(buffers.v_empty.index(0), count=1)
     # a step computes P of the block behind its own: those of [left, right) need no mask
     unmasked = gl.maximum(tile.left - 1, tile.low)
     masked = gl.maximum(tile.right - 1, tile.low)
@@ -190,15 +197,15 @@ def _dq_step(consumer: gl.constexpr, count, j, p, dp, dq, lse, delta, buffers, d
     dq, ds = _dq_add(count, p, dp, dq, delta, buffers, CONFIG)
     count += 1
     s_token, dp_token = _dq_scores(consumer, count, buffers, CONFIG, False)
-    pending: gl.constexpr = CONFIG.pieces + (0 if CONFIG.scores_in_turn else 1)
+    pending: gl.constexpr = CONFIG.pieces + (0 if CONFIG.scores_in_turn else CONFIG.pieces_v)
     dq, ds = wait_for_pieces(pending, dq, ds, CONFIG.pieces)
     mbarrier.arrive(buffers.k_empty.index(slot), count=1)
-    s = warpgroup_mma_wait(0 if CONFIG.scores_in_turn else 1, deps=(s_token,))
+    s = warpgroup_mma_wait(0 if CONFIG.scores_in_turn else CONFIG.pieces_v, deps=(s_token,))
     p = _dq_probabilities(s, j + 1, lse, scale, diagonal, shape, buffers.q.dtype, CONFIG, MASKED)
     if CONFIG.scores_in_turn:
         dp_token = _dq_begin_dp(consumer, count, buffers, CONFIG)
     dp = warpgroup_mma_wait(0, deps=(dp_token,))
-    mbarrier.arrive(buffers.v_empty, count=1)
+    mbarrier.arrive(buffers.v_empty.index(count % CONFIG.v_slots), count=1)
     return count, p, dp, dq
 
 
@@ -210,24 +217,25 @@ def _dq_scores(consumer: gl.constexpr, count, buffers, CONFIG: gl.constexpr, FIR
     slot = count % CONFIG.slots
     z = opaque_zero()
     q = pieces_of(buffers.q, consumer + z, CONFIG.pieces)
-    do = pieces_of(buffers.do, consumer + z, 1)
+    do = pieces_of(buffers.do, consumer + z, CONFIG.pieces_v)
     k_t = transposed(pieces_of(buffers.k, slot, CONFIG.pieces), CONFIG.pieces)
-    v_t = transposed(pieces_of(buffers.v, z, 1), 1)
+    v_slot = count % CONFIG.v_slots + z
+    v_t = transposed(pieces_of(buffers.v, v_slot, CONFIG.pieces_v), CONFIG.pieces_v)
     if FIRST:
         mbarrier.wait(buffers.q_full.index(consumer), 0)
         mbarrier.wait(buffers.k_full.index(0), 0)
     else:
         mbarrier.wait(buffers.k_full.index(slot), (count // CONFIG.slots) & 1)
         if not CONFIG.scores_in_turn:
-            mbarrier.wait(buffers.v_full, count & 1)
+            mbarrier.wait(buffers.v_full.index(count % CONFIG.v_slots), (count // CONFIG.v_slots) & 1)
     s_token = product_of_rows(q, k_t, zero, CONFIG.pieces)
     if FIRST:
         mbarrier.wait(buffers.do_full.index(consumer), 0)
         if not CONFIG.scores_in_turn:
-            mbarrier.wait(buffers.v_full, 0)
+            mbarrier.wait(buffers.v_full.index(0), 0)
     dp_token = s_token
     if not CONFIG.scores_in_turn:
-        dp_token = product_of_rows(do, v_t, zero, 1)
+        dp_token = product_of_rows(do, v_t, zero, CONFIG.pieces_v)
     return s_token, dp_token
 
 
@@ -237,10 +245,11 @@ def _dq_begin_dp(consumer: gl.constexpr, count, buffers, CONFIG: gl.constexpr):
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, CONFIG.block_n, 16])
     zero = gl.zeros([CONFIG.block_m, CONFIG.block_n], gl.float32, layout)
     z = opaque_zero()
-    do = pieces_of(buffers.do, consumer + z, 1)
-    v_t = transposed(pieces_of(buffers.v, z, 1), 1)
-    mbarrier.wait(buffers.v_full, count & 1)
-    return product_of_rows(do, v_t, zero, 1)
+    do = pieces_of(buffers.do, consumer + z, CONFIG.pieces_v)
+    v_slot = count % CONFIG.v_slots + z
+    v_t = transposed(pieces_of(buffers.v, v_slot, CONFIG.pieces_v), CONFIG.pieces_v)
+    mbarrier.wait(buffers.v_full.index(count % CONFIG.v_slots), (count // CONFIG.v_slots) & 1)
+    return product_of_rows(do, v_t, zero, CONFIG.pieces_v)
 
 
 @gluon.jit
@@ -302,6 +311,14 @@ def dkv_kernel(q_desc, k_desc, v_desc, do_desc, dk_desc, dv_desc, lse_desc, delt
             (_dkv_load_partition, (descs, buffers, bars, tile, shape, counter, programs, CONFIG)),
             (_dkv_consumer_partition, (dk_desc, dv_desc, buffers, tiles, bars, tile, shape, scales, CONFIG)),
         ], [8], [240])  # fmt: skip
+    elif CONFIG.pieces_v > 1:
+        ds_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([CONFIG.block_n, CONFIG.block_m], dtype)
+        scores_s = gl.allocate_shared_memory(dtype, [4, CONFIG.block_n, CONFIG.block_m], ds_layout)
+        gl.warp_specialize([
+            (_dkv_load_partition, (descs, buffers, bars, tile, shape, counter, programs, CONFIG)),
+            (shared_keys_partition, (0, dv_desc, buffers, scores_s, bars, tile, shape, scales, CONFIG)),
+            (shared_keys_partition, (1, dk_desc, buffers, scores_s, bars, tile, shape, scales, CONFIG)),
+        ], [4, 4], [240, 240])  # fmt: skip
     else:
         gl.warp_specialize([
             (_dkv_load_partition, (descs, buffers, bars, tile, shape, counter, programs, CONFIG)),
@@ -326,16 +343,19 @@ def _dkv_load_partition(descs, buffers, bars, tile, shape, counter, programs, CO
             q_full = bars.q_full.index(slot)
             load_pieces(descs.q, tile.batch, h, m * CONFIG.block_m, q_full, buffers.q, slot, CONFIG.pieces)
             if count == 0:
-                load_pieces(descs.v, tile.batch, h_kv, tile.n0, bars.v_full, buffers.v, 0, 1)
-            mbarrier.expect(bars.do_full.index(slot), descs.do.block_type.nbytes + CONFIG.block_m * 8)
-            tma_load(descs.do, [tile.batch, h, m * CONFIG.block_m, 0], bars.do_full.index(slot), buffers.do.index(slot))
+                load_pieces(descs.v, tile.batch, h_kv, tile.n0, bars.v_full, buffers.v, 0, CONFIG.pieces_v)
+            do_full = bars.do_full.index(slot)
+            mbarrier.expect(do_full, CONFIG.pieces_v * descs.do.block_type.nbytes + CONFIG.block_m * 8)
+            for piece in gl.static_range(CONFIG.pieces_v):
+                place = [tile.batch, h, m * CONFIG.block_m, piece * buffers.do.shape[4]]
+                tma_load(descs.do, place, do_full, place_of(buffers.do, slot, piece, CONFIG.pieces_v))
             if count == 0:  # lse and delta of all heads that share the keys
                 await_programs(counter, programs)
             tma_load(descs.lse, [row], bars.do_full.index(slot), buffers.lse.index(slot))
             tma_load(descs.delta, [row], bars.do_full.index(slot), buffers.delta.index(slot))
             count += 1
     if count == 0:
-        load_pieces(descs.v, tile.batch, h_kv, tile.n0, bars.v_full, buffers.v, 0, 1)
+        load_pieces(descs.v, tile.batch, h_kv, tile.n0, bars.v_full, buffers.v, 0, CONFIG.pieces_v)
     if is_last():
         pdl_wait()  # the next kernel may need both: one program that waits is enough
 

@@ -101,6 +101,9 @@ class BackwardConfig:
     next_delta: bool = False  # consumers compute delta of a later key head
     unpadded_head_dim: int = 0  # columns of out and dout, where a kernel reads them row by row
     pieces: int = 1  # of a row of queries or keys in shared memory (pieces.py)
+    pieces_v: int = 1  # of a row of values or dout
+    v_slots: int = 1  # blocks of values under way where a program owns queries
+    form: str = ""
     scores_in_turn: bool = False  # see BackwardTiles
     packed: bool = False  # sequences lie one after the other, and are known on the device alone
     columns: int = 0  # of rows that products over head_dim take: fewer than head_dim where it is padded
@@ -123,7 +126,7 @@ def backward_config(shape: "GluonHopperPlan | PackedShape", tiles: BackwardTiles
     """Return what a backward kernel with these tiles is compiled for; `own` as in `forward_config`."""
     sizes: dict[str, Any] = {"block_m": tiles.block_m, "block_n": tiles.block_n, "scores_in_turn": tiles.scores_in_turn}
     columns = product_columns(shape.head_dim, shape.size)
-    return BackwardConfig(**sizes, slots=SLOTS, columns=columns, **_fields_of(shape), **own)
+    return BackwardConfig(**sizes, slots=SLOTS, columns=columns, pieces_v=getattr(shape, "pieces_v", 1), **_fields_of(shape), **own)
 
 
 def product_columns(head_dim: int, size: int) -> int:

@@ -28,6 +28,7 @@ from .forward_tiles import ForwardShape
 from .launch import Descriptor, Launch, Step, addressable, empty_addressable, is_addressable, run_in_order, warm_ups
 
 _Backward = DqWarpgroupBackward | SingleKernelBackward | TwoKernelBackward
+NARROW = True
 _PLANS: PlanCache[GluonHopperPlan] = PlanCache()
 
 
@@ -68,7 +69,7 @@ class GluonHopperPlan:
         self.n_heads, self.group_size = self.batch * self.num_heads, self.num_heads // self.num_kv_heads
         self.head_dim_v = v.shape[3]
         self.size, self.size_v = configs.padded_head_dims(self.head_dim, self.head_dim_v)
-        self.pieces = configs.PIECES.get(self.size, 1)
+        self.pieces, self.pieces_v = configs.PIECES.get(self.size, 1), 1
         self.masks, self.causal, self.softmax_scale = masks, masks[0], masks[2]
         self.window, self.window_size = configs.window_of(*masks[:2], self.seqlen_q + self.seqlen_k)
         self.of_scores = of_scores  # fields of both configs: bend or alibi
@@ -161,6 +162,10 @@ class GluonHopperPlan:
         ahead = tuning.computes_next_delta(sizes[0], *sizes[3:], self.causal, self.window_size > 0)
         uneven = self.size == 64 and not (two_kernels or self.of_scores or ahead)
         shape = self.with_groups_split(tuning.group_splits(shared, self.multiprocessors, uneven))
+        if self.size == 256 and self.head_dim <= 192 and not self.of_scores and NARROW:
+            shape = copy(shape)
+            shape.size = shape.size_v = 192
+            shape.pieces = shape.pieces_v = 3
         adding = DqWarpgroupBackward if shape._has_dq_warpgroup() else SingleKernelBackward
         return (TwoKernelBackward if two_kernels else adding)(shape, given)
 
