@@ -28,7 +28,6 @@ from .forward_tiles import ForwardShape
 from .launch import Descriptor, Launch, Step, addressable, empty_addressable, is_addressable, run_in_order, warm_ups
 
 _Backward = DqWarpgroupBackward | SingleKernelBackward | TwoKernelBackward
-NARROW = True
 _PLANS: PlanCache[GluonHopperPlan] = PlanCache()
 
 
@@ -161,13 +160,18 @@ class GluonHopperPlan:
         shared = tuning.SharedKeys(*sizes, self.causal, self.window_size)
         ahead = tuning.computes_next_delta(sizes[0], *sizes[3:], self.causal, self.window_size > 0)
         uneven = self.size == 64 and not (two_kernels or self.of_scores or ahead)
-        shape = self.with_groups_split(tuning.group_splits(shared, self.multiprocessors, uneven))
-        if self.size == 256 and self.head_dim <= 192 and not self.of_scores and NARROW:
-            shape = copy(shape)
-            shape.size = shape.size_v = 192
-            shape.pieces = shape.pieces_v = 3
+        shape = self.with_groups_split(tuning.group_splits(shared, self.multiprocessors, uneven))._narrowed()
         adding = DqWarpgroupBackward if shape._has_dq_warpgroup() else SingleKernelBackward
         return (TwoKernelBackward if two_kernels else adding)(shape, given)
+
+    def _narrowed(self) -> GluonHopperPlan:
+        """Return a plan whose rows have 192 of 256 columns, in three pieces, where head_dim allows it."""
+        if self.of_scores or not configs.narrow_columns(self.head_dim, self.size):
+            return self
+        plan = copy(self)
+        plan.size = plan.size_v = configs.WIDE_KEYS
+        plan.pieces = plan.pieces_v = configs.PIECES[plan.size]
+        return plan
 
     def with_groups_split(self, splits: int) -> GluonHopperPlan:
         """Return a plan that counts each part of a group of query heads as a group with a separate key head."""

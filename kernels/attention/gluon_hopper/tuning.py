@@ -32,14 +32,12 @@ def _forward(row: tuple[Any, ...], whole_rows: bool = True) -> ForwardTiles:
 
 
 @cache
-def backward_tiles(kernel: str, size: int) -> BackwardTiles:
-    """Return the tiles of a backward kernel: "sums" of dQ in memory, or one kernel for "keys" and one for "queries"."""
-    if NARROW_192 and size == 192:
-        return BackwardTiles(64, 64, 0, kernel == "queries" and TURN)
-    return BackwardTiles(*_first("backward", kernel=kernel, size=size))
+def backward_tiles(kernel: str, size: int, values: int = 0) -> BackwardTiles:
+    """Return the tiles of a backward kernel: "sums" of dQ in memory, or one kernel for "keys" and one for "queries".
 
-
-NARROW_192, TURN = False, False
+    values: their padded head_dim, where it may differ from `size`, that of keys.
+    """
+    return BackwardTiles(*_first("backward", kernel=kernel, size=size, values=values or size))
 
 
 def heads_by_length(heads: int, key_tiles: int, programs: int, causal: bool, window: bool) -> tuple[int, int]:
