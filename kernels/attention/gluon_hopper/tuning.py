@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from ...tables import family
-from .configs import HALVED, MOST_BLOCKS, ROWS, WIDE_KEYS, BackwardTiles, ForwardTiles, stores_rows
+from .configs import HALVED, MOST_BLOCKS, ROWS, WIDE_KEYS, BackwardTiles, ForwardTiles, narrow_columns, stores_rows
 
 _FLAGS = tuple(field.name for field in fields(ForwardTiles) if field.type is bool)
 
@@ -240,7 +240,7 @@ class Lengths:
 def full_mask_form(tiles: ForwardTiles, size: int, head_dim: int, mask: Lengths) -> tuple[ForwardTiles, bool]:
     """Return what becomes of `forward_tiles` at these lengths, and whether programs split the last round's keys.
 
-    They do only if rows are whole: head_dim is not padded.
+    They do only if rows are whole: head_dim is not padded. Of fewer tiles than programs they do at 129 to 192 alone.
     """
     whole_rows = stores_rows(head_dim, size)
     if size == 64 and not tiles.release_per_warp:  # the tiles of long sequences stay
@@ -251,7 +251,8 @@ def full_mask_form(tiles: ForwardTiles, size: int, head_dim: int, mask: Lengths)
         return _forward(_first("full mask 128", **facts, keys=mask.seqlen_k)), False
     n_tiles = mask.tiles(tiles.consumers)
     n_blocks = -(-mask.seqlen_k // tiles.block_n)
-    return tiles, whole_rows and splits_keys(size, n_tiles, min(n_tiles, mask.programs), n_blocks)
+    programs = mask.programs if narrow_columns(head_dim, size) else min(n_tiles, mask.programs)
+    return tiles, whole_rows and splits_keys(size, n_tiles, programs, n_blocks)
 
 
 def _fastest_64(tiles: ForwardTiles, mask: Lengths, splits: bool) -> tuple[ForwardTiles, bool]:
