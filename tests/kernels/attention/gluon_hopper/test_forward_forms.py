@@ -60,6 +60,12 @@ def test_up_to_head_dim_192_fewer_of_256_columns_leave_room_for_a_third_slot() -
     assert [configs.narrow_columns(n, 256) for n in (129, 160, 161, 192, 193)] == [160, 160, 192, 192, 0]
 
 
+def test_programs_without_a_tile_split_the_keys_of_few_tiles_at_192_columns_only() -> None:
+    few = tuning.Lengths(512, 8192, 8, 132)
+    tiles = {head_dim: tuning.forward_tiles(256, head_dim, 512, False, False) for head_dim in (192, 256)}
+    assert [tuning.full_mask_form(tiles[n], 256, n, few)[1] for n in (192, 256)] == [True, False]
+
+
 def test_few_causal_queries_on_many_keys_have_the_tiles_of_as_many_tokens() -> None:
     lengths = {"seqlen_q": 256, "seqlen_k": 32768, "n_heads": 128, "group_size": 16, "multiprocessors": 132}
     sizes = SimpleNamespace(size=128, head_dim=128, causal=True, window_size=0, l2_bytes=0, **lengths)
