@@ -35,7 +35,7 @@ CHECKED = ("out", "dq", "dk", "dv", "dmask", "dx", *(f"d{kind}_{name}" for kind 
 CHECKED += ("logits", "loss", "grads")  # models: last tokens, all tokens, first layer's attention
 
 
-METRICS = {  # of metrics.toml; one of a {tensor} once for each tensor that is checked
+METRICS = {  # metrics.toml, with one entry for each checked tensor where a name has {tensor}
     name.replace("{tensor}", tensor): Metric(**{**said, "label": said["label"].replace("{tensor}", tensor)})
     for name, said in toml_of(__file__).items()
     for tensor in (CHECKED if "{tensor}" in name else ("",))

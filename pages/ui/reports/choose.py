@@ -45,7 +45,7 @@ def choose() -> Choice:
     best = ask_slowly(best_runs, report)
     options = list(dict.fromkeys([*best, *fitting(report)]))
     key = f"beside_{report}"  # a key for each report; otherwise the browser would keep the runs of the previous report
-    if "beside" in st.query_params:  # of an old link, in which all reports shared one parameter
+    if "beside" in st.query_params:  # an old link, in which all reports shared one parameter
         st.session_state[key] = [run for run in st.query_params.get_all("beside") if run in options]
         del st.query_params["beside"]
     chosen = widget("compared_runs", options, best, key=key)
