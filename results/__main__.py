@@ -23,7 +23,7 @@ from results import formats
 from results.checks import IMPOSSIBLE, by_rule, check
 from results.commands import parser_of
 from results.compare.against import NotAgainst, compare_versions
-from results.compare.compare import Comparison, Side, as_json, compare
+from results.compare.compare import Side, as_json, compare
 from results.features import FEATURES
 from results.files import journal, library
 from results.files.journal import JournalError, RunFolder
@@ -325,19 +325,15 @@ def _compare(options: argparse.Namespace) -> int:
     if options.second is None:
         found = compare_versions(*_read(_folder(options.first)))
     else:
-        found = _two_sides(options.first, options.second)
+        sides = [_side(name) for name in (options.first, options.second)]
+        if (sides[0].implementation is None) != (sides[1].implementation is None):
+            raise CommandError("Either both A and B name an implementation (RUN/IMPLEMENTATION), or none does.")
+        found = compare(*sides)
     if options.json:
         print(json.dumps(as_json(found), indent=1))
     else:
         print(*comparison_lines(found), sep="\n")
     return 0
-
-
-def _two_sides(first: str, second: str) -> Comparison:
-    sides = [_side(name) for name in (first, second)]
-    if (sides[0].implementation is None) != (sides[1].implementation is None):
-        raise CommandError("Either both A and B name an implementation (RUN/IMPLEMENTATION), or none does.")
-    return compare(*sides)
 
 
 def _side(name: str) -> Side:

@@ -35,17 +35,11 @@ CHECKED = ("out", "dq", "dk", "dv", "dmask", "dx", *(f"d{kind}_{name}" for kind 
 CHECKED += ("logits", "loss", "grads")  # models: last tokens, all tokens, first layer's attention
 
 
-def _metrics() -> dict[str, Metric]:
-    """Return the metrics of metrics.toml; one of a {tensor} once for each tensor that is checked."""
-    found = {}
-    for name, said in toml_of(__file__).items():
-        for tensor in CHECKED if "{tensor}" in name else ("",):
-            own = {**said, "label": said["label"].replace("{tensor}", tensor)}
-            found[name.replace("{tensor}", tensor)] = Metric(**own)
-    return found
-
-
-METRICS = _metrics()
+METRICS = {  # metrics.toml, with one entry for each checked tensor where a name has {tensor}
+    name.replace("{tensor}", tensor): Metric(**{**said, "label": said["label"].replace("{tensor}", tensor)})
+    for name, said in toml_of(__file__).items()
+    for tensor in (CHECKED if "{tensor}" in name else ("",))
+}
 
 # A printed ratio -> the metrics that it can be a ratio of; the first is what our own runs are compared by.
 RATIO_OF = {

@@ -63,8 +63,11 @@ class Worker:
 
         gc.freeze()  # later collections skip what torch made, which takes 0.1 s each
         set_torch()
-        if message.get("ahead"):
-            self._fork_helper()
+        if message.get("ahead"):  # fork after importing torch and before CUDA is initialized
+            from runner.measure.precompile_child import Helper
+
+            set_interpreter("cuda")
+            self._helper = Helper(self._channel)
         self._device = devices.resolve(message["device"])
         set_interpreter(self._device.type)
         if self._device.type != "cuda":
@@ -96,13 +99,6 @@ class Worker:
             "cells": [cell_to_json(cell) for cell in self._cells],
             "ahead": self._helper is not None,
         }
-
-    def _fork_helper(self) -> None:
-        """Fork the helper after importing torch and before CUDA is initialized."""
-        from runner.measure.precompile_child import Helper
-
-        set_interpreter("cuda")
-        self._helper = Helper(self._channel)
 
     def _compile(self, message: dict[str, Any]) -> None:
         """Let the helper compile, and meanwhile load the libraries that the first case would wait for."""

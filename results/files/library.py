@@ -130,7 +130,8 @@ def publish(folder: RunFolder, *, git_commit: str | None = None, target: Path = 
     shipped.write_columns(folder.read()[0])
     if state := folder.read_state():
         shipped.write_state(state)
-    notes = run.notes if condition == "finished" else _cut_off(folder, condition)
+    done = f" after {state.done} of {state.total} cells" if state else ""
+    notes = run.notes if condition == "finished" else f"Not a whole sweep: {condition}{done}."
     shipped.write_run(replace(run, source="shipped", git_commit=git_commit or run.git_commit, notes=notes))
     return shipped
 
@@ -154,9 +155,3 @@ def _move(source: Path, target: Path) -> Path:
     except OSError as error:
         raise JournalError(f"{source} cannot be moved to {target}: {reason(error)}.") from error
     return target
-
-
-def _cut_off(folder: RunFolder, condition: str) -> str:
-    state = folder.read_state()
-    done = f" after {state.done} of {state.total} cells" if state else ""
-    return f"Not a whole sweep: {condition}{done}."

@@ -22,7 +22,7 @@ from results.records import LEVELS, MODES, TIMINGS
 ALIASES: dict[str, tuple[str, ...]] = values.WORDS["fields"]
 MODE_ALIASES = {word: mode for mode, words in values.WORDS["modes"].items() for word in words}
 MODE_ALIASES |= {mode: mode for mode in MODES}
-UNITS: dict[str, tuple[str, float]] = {  # unit as `_spelled` writes it -> metric, and the factor to the metric's unit
+UNITS: dict[str, tuple[str, float]] = {  # spelled unit -> metric, and the factor to its unit
     word: (metric, unit["factor"])
     for metric, units in values.WORDS["units"].items()
     for unit in units
@@ -70,7 +70,9 @@ class Role:
 
 def number_role(header: str) -> Role | None:
     """Return the role that a header such as `PyTorch fwd [µs]` or `peak memory (GB)` gives; None without a unit."""
-    text = _spelled(header)
+    text = header
+    for pattern, word in values.WORDS["spelled"]:
+        text = re.sub(pattern, word, text, flags=re.IGNORECASE)
     tokens = [(match[0].lower(), match.span()) for match in _TOKEN.finditer(text)]
     words = [word for word, _ in tokens]
     timed = not set(_TIME_WORDS).isdisjoint(words)  # `s` alone is also the length of a sequence
@@ -85,12 +87,6 @@ def number_role(header: str) -> Role | None:
     name = _rest(text, spans)
     system = values.WORDS["systems"].get(name.lower(), name)  # an abbreviation of a published report
     return Role(meaning, system, mode, statistic)
-
-
-def _spelled(header: str) -> str:
-    for pattern, word in values.WORDS["spelled"]:
-        header = re.sub(pattern, word, header, flags=re.IGNORECASE)
-    return header
 
 
 def _rest(text: str, spans: Sequence[tuple[int, int]]) -> str:

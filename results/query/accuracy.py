@@ -37,7 +37,10 @@ def errors(
 
     `fails` is what the check said where a pass is too far off to be timed. `by_inputs`: of runs that varied the inputs.
     """
-    condition, params = _in_slice(filters)
+    condition, params = where(replace(filters, mode=None, timing=None, implementation=()), without=("workload",))
+    if filters.workload:  # its name ends with its inputs where they are not normal
+        condition += f" AND split_part({WORKLOAD}, ', ', 1) = ?"
+        params = [*params, filters.workload.split(", ")[0]]
     counts = counting_run("cell", "naive_error IS NOT NULL", "varied" if by_inputs else "timed")
     found = store.query(
         _SQL(
@@ -53,17 +56,6 @@ def errors(
     )
     names = [*filters.implementation, NAIVE, filters.baseline]
     return found[found["implementation"].isin(names)] if filters.implementation else found
-
-
-def _in_slice(filters: Filters) -> tuple[str, list[object]]:
-    """Return the condition for the slice with any mode, timing and implementation, and with inputs of any kind.
-
-    The name of a workload ends with its inputs where they are not normal.
-    """
-    condition, params = where(replace(filters, mode=None, timing=None, implementation=()), without=("workload",))
-    if not filters.workload:
-        return condition, params
-    return f"{condition} AND split_part({WORKLOAD}, ', ', 1) = ?", [*params, filters.workload.split(", ")[0]]
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:

@@ -150,17 +150,11 @@ def _row(result: ContestResult, all_tried: bool) -> dict[str, Any]:
         "status": result.status if known else None,
         "contenders": len(result.rivals) + 1 if result.winner else 0,
         "standing": str(result.standing) if result.winner else None,
-        "others": [_as_row(rival) for rival in result.rivals],
-    }
-
-
-def _as_row(rival: Rival) -> dict[str, Any]:
-    return {
-        "implementation": rival.name,
-        "ratio": rival.ratio,
-        "ratio_low": rival.low,
-        "ratio_high": rival.high,
-        "standing": str(rival.standing),
+        "others": [
+            {"implementation": each.name, "ratio": each.ratio, "ratio_low": each.low, "ratio_high": each.high}
+            | {"standing": str(each.standing)}
+            for each in result.rivals
+        ],
     }
 
 

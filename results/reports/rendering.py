@@ -19,8 +19,11 @@ def render_report(name: str, runs: Runs) -> str:
     report = reports.get(name)
     if all(run.report == name and run.source == "published" for run, _ in runs):
         parts = [f"# {report.title}", f"Source: {report.source}", "\n".join(environment(run) for run, _ in runs)]
-        parts += [*_printed_parts(runs, report.grids), *map(quoted, shipped_notes(name))]
-        return "\n\n".join(parts) + "\n"
+        for grid in report.grids:
+            if rows := printed_rows(grid, runs):
+                parts += [f"## {grid.section}"] * bool(grid.section)
+                parts.append(markdown_table(grid.header, [[*labels, *cells] for labels, cells in rows.items()]))
+        return "\n\n".join([*parts, *map(quoted, shipped_notes(name))]) + "\n"
     parts = [f"# {report.title}"]
     for run, measurements in runs:
         parts += [f"The layout of the published report with the numbers of run {run.run_id}.", environment(run)]
@@ -39,15 +42,6 @@ def environment(run: Run) -> str:
         "Created": run.created,
     }
     return "\n".join(f"- **{label}**: {fact}" for label, fact in facts.items() if fact)
-
-
-def _printed_parts(runs: Runs, grids: Sequence[Grid]) -> list[str]:
-    parts = []
-    for grid in grids:
-        rows = printed_rows(grid, runs)
-        parts += [f"## {grid.section}"] * bool(rows and grid.section)
-        parts += [markdown_table(grid.header, [[*labels, *cells] for labels, cells in rows.items()])] * bool(rows)
-    return parts
 
 
 def printed_rows(grid: Grid, runs: Runs) -> dict[Labels, list[str]]:

@@ -360,8 +360,10 @@ def _model_of(case: Case, device: torch.device) -> CausalModel:
     if key in _LAST and not is_training(case):
         return _LAST[key]
     dtype, shape = getattr(torch, str(case.dtype)), {"num_layers": int(case.num_layers), "context": longest}
-    if case.num_layers == sizes.layers:
-        _free_last()
+    if case.num_layers == sizes.layers and _LAST:
+        _LAST.clear()
+        gc.unfreeze()  # a model is a reference cycle among the objects that were frozen at the start of a case
+        gc.collect()
     made = models.build(dataclasses.asdict(sizes), **shape, dtype=dtype, device=device, seed=_WEIGHTS_SEED)
     if case.compiled:
         made.compile_layers(one_token=one_token)
@@ -372,14 +374,6 @@ def _model_of(case: Case, device: torch.device) -> CausalModel:
     if whole and sizes.parameters * dtype.itemsize * _KEPT_SHARE <= memory:
         _LAST[key] = made
     return made
-
-
-def _free_last() -> None:
-    """Free the latest model, a reference cycle among the objects that were frozen at the start of a case."""
-    if _LAST:
-        _LAST.clear()
-        gc.unfreeze()
-        gc.collect()
 
 
 def _result(whole: ModelAtWork, mode: str) -> torch.Tensor | tuple[torch.Tensor, ...]:

@@ -23,7 +23,9 @@ def measure(device: str, settle: Callable[[], object] = lambda: None) -> dict[st
     """
     try:
         rates = {kind: _product_tflops(kind, device, settle) for kind in _KINDS}
-        return {"tflops": rates, "gbs": _copy_gbs(device)}
+        source = torch.ones(_COPY_BYTES // 4, device=device)
+        target = torch.empty_like(source)
+        return {"tflops": rates, "gbs": 2.0 * _COPY_BYTES / _median_ms(lambda: target.copy_(source)) / 1e6}
     except torch.OutOfMemoryError:
         torch.cuda.empty_cache()
         return {}
@@ -36,12 +38,6 @@ def _product_tflops(kind: str, device: str, settle: Callable[[], object]) -> flo
     with tf32.products(allowed=kind == "tf32"):
         milliseconds = _median_ms(lambda: torch.mm(a, b, out=out))
     return 2.0 * _SIZE**3 / milliseconds / 1e9
-
-
-def _copy_gbs(device: str) -> float:
-    source = torch.ones(_COPY_BYTES // 4, device=device)
-    target = torch.empty_like(source)
-    return 2.0 * _COPY_BYTES / _median_ms(lambda: target.copy_(source)) / 1e6
 
 
 def _median_ms(call: Callable[[], object]) -> float:

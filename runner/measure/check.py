@@ -196,7 +196,8 @@ def check(
         if oracle.hard and precision is None and checked.tensors == ("out",) and not _not_plain((out,), inputs):
             found = _reason_on_hard(out, *oracle.hard, fused=fused)
         del out
-        _hold(inputs, warm_ms)
+        if inputs.device.type == "cuda":  # hold the stream for longer than the host needs to queue new data and a call
+            torch.cuda._sleep(int(_CYCLES_PER_MS * min(warm_ms + _FILLING_MS, _LONGEST_HOLD_MS)))
         inputs.fill(oracle.seed)
     poison(inputs)
     trial.prepare()
@@ -427,12 +428,6 @@ def poison(inputs: CaseInputs) -> None:
     dtype = getattr(torch, str(inputs.case.dtype))
     blocks = [torch.full(shape, math.nan, dtype=dtype, device=inputs.device) for shape in inputs.result_shapes()]
     del blocks
-
-
-def _hold(inputs: CaseInputs, call_ms: float) -> None:
-    """Hold the current stream for longer than the host needs to queue new data and a call of that length."""
-    if inputs.device.type == "cuda":
-        torch.cuda._sleep(int(_CYCLES_PER_MS * min(call_ms + _FILLING_MS, _LONGEST_HOLD_MS)))
 
 
 def _timed(call: Callable[[], Any], inputs: CaseInputs) -> tuple[float, Any]:

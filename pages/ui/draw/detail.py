@@ -104,7 +104,10 @@ def _numbers(rows: pd.DataFrame, level: Level) -> None:
     columns = cells.NUMBERS | tables.declared("cell_numbers", flops=level.flops_source)
     shown = table[shown].dropna(axis="columns", how="all")
     tables.grid(shown, "Numbers of the chosen shape", columns)
-    _empty_launches(rows)
+    empty = rows[(rows["timing"] == "kernel") & rows["empty_launch_ms"].notna()]["empty_launch_ms"]
+    if not empty.empty:
+        span = " to ".join(dict.fromkeys(f"{1e3 * ms:.1f}" for ms in (empty.min(), empty.max())))
+        st.caption(f"Each kernel time contains {span} µs that an empty kernel takes between the same events.")
 
 
 def _with_rates(rows: pd.DataFrame, level: Level) -> pd.DataFrame:
@@ -144,14 +147,6 @@ def _models_with_shape(rows: list[dict]) -> None:
     """Name the models whose attention has a shape of the cell, with the address of their configuration."""
     for shape in dict.fromkeys(filter(None, map(shape_of, rows))):
         st.caption(text.model_shape(shape))
-
-
-def _empty_launches(rows: pd.DataFrame) -> None:
-    """State the time of an empty kernel, which every kernel time includes, if the runs measured it."""
-    known = rows[(rows["timing"] == "kernel") & rows["empty_launch_ms"].notna()]["empty_launch_ms"]
-    if not known.empty:
-        span = " to ".join(dict.fromkeys(f"{1e3 * ms:.1f}" for ms in (known.min(), known.max())))
-        st.caption(f"Each kernel time contains {span} µs that an empty kernel takes between the same events.")
 
 
 def _samples(rows: pd.DataFrame) -> None:

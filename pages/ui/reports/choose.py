@@ -45,7 +45,9 @@ def choose() -> Choice:
     best = ask_slowly(best_runs, report)
     options = list(dict.fromkeys([*best, *fitting(report)]))
     key = f"beside_{report}"  # a key for each report; otherwise the browser would keep the runs of the previous report
-    _take_old_link(key, options)
+    if "beside" in st.query_params:  # an old link, in which all reports shared one parameter
+        st.session_state[key] = [run for run in st.query_params.get_all("beside") if run in options]
+        del st.query_params["beside"]
     chosen = widget("compared_runs", options, best, key=key)
     return Choice(report, tuple(chosen), _places(report, chosen) if chosen else ())
 
@@ -62,13 +64,6 @@ def fitting(report: str) -> list[str]:
     runs = [name for name, _ in ask_slowly(side_by_side.like, report)]
     there = {name: len(wanted & set(ask_slowly(_implementations, name))) for name in runs}
     return sorted(runs, key=lambda name: (sources[name] == "published", -there[name]))
-
-
-def _take_old_link(key: str, options: Sequence[str]) -> None:
-    """Read the runs of an old link, in which all reports shared one parameter."""
-    if "beside" in st.query_params:
-        st.session_state[key] = [run for run in st.query_params.get_all("beside") if run in options]
-        del st.query_params["beside"]
 
 
 def facts(choice: Choice) -> None:

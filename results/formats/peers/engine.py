@@ -194,12 +194,14 @@ class Collected(Taken):
         self._note_wrong_ratios()
         self.rejected.sort(key=lambda rejection: rejection.line)
         left_out = [f"{count:,} {what}" for what, count in self.left_out.items()]
+        printed = [f"{count:,} printed values of {METRICS[name].label}" for name, count in self.disagreeing.items()]
+        noted = (f"{those} differ by over a tenth from what the numbers give: noted." for those in printed)
         return self.understanding(
             format,
             description,
             if_empty=". Left out: ".join(["has no numbers to take", *left_out]),
             columns=tuple(columns),
-            assumptions=(*assumptions, *self._disagreements()),
+            assumptions=(*assumptions, *noted),
             left_out=tuple(f"{line}." for line in left_out),
             questions=tuple(self._questions()),
         )
@@ -223,11 +225,6 @@ class Collected(Taken):
                 self.disagreeing[m.metric] += 1
                 note = f"as printed; the numbers give {pair[0] / pair[1]:.4g}"
                 self.measurements[at] = replace(m, note=f"{note}. {m.note}" if m.note else note)
-
-    def _disagreements(self) -> Iterator[str]:
-        for metric, count in self.disagreeing.items():
-            label = METRICS[metric].label
-            yield f"{count:,} printed values of {label} differ by over a tenth from what the numbers give: noted."
 
 
 @dataclass(frozen=True)
