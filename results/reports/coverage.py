@@ -183,9 +183,11 @@ def _open_cells(grid: Grid, found: Sequence[Section]) -> Iterator[tuple[Labels, 
 def _run_of_the_shape(facts: Facts, each: Mapping[str, OwnNumbers]) -> str:
     """Return the first run that timed the shape and mode of a cell with any implementation, or an empty string."""
     fields = case_fields(facts)
-    timed = ((run_id, case, mode) for run_id, numbers in each.items() for case, mode in numbers.timed)
-    of_mode = ((run_id, case) for run_id, case, mode in timed if facts.get("mode") in (None, mode))
-    return next((run for run, case in of_mode if all(getattr(case, name) == fields[name] for name in fields)), "")
+    for run_id, numbers in each.items():
+        for case, mode in numbers.timed:
+            if facts.get("mode") in (None, mode) and all(getattr(case, name) == fields[name] for name in fields):
+                return run_id
+    return ""
 
 
 def _is_too_large(facts: Facts, names: Sequence[str], gpu_memory_mb: float | None) -> bool:
