@@ -5,13 +5,15 @@ the nearest chip. Whatever is wrong with a rule, the built-in tables of `kernels
 says why. The files are read once per process.
 """
 
+from __future__ import annotations
+
 import json
 import math
 import os
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -50,6 +52,21 @@ class Measured:
         """Return whether the built-in choice stays: it won, it ties, or it was not measured."""
         return self.implementation in today or (self.beaten is not None and not set(today) <= set(self.beaten))
 
+    def among(self, usable: Callable[[str], bool]) -> Measured:
+        """Return it with the fastest usable implementation, or as it is if its own is usable or none is known."""
+        known = {name: cost for name, cost in self.behind.items() if usable(name)}
+        if usable(self.implementation) or not known:
+            return self
+        evidence = {"run": self.evidence.get("run"), "missing": self.implementation}
+        return replace(self.led_by(known), evidence=evidence)
+
+    def led_by(self, costs: Mapping[str, float]) -> Measured:
+        """Return it with the implementation of the least cost; costs are logarithms of times."""
+        best = min(costs, key=lambda name: (costs[name], name))
+        slower = {name for name in costs if costs[name] > costs[best] + math.log(1 + _MARGIN)}
+        wrong = set(self.beaten or ()) - set(self.behind)
+        return replace(self, implementation=best, beaten=tuple(sorted(slower | wrong)))
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -60,27 +77,26 @@ class Rule:
     points: tuple[Measured, ...]
     source: str
 
-    def nearest(self, problem: Problem) -> tuple[float, Measured] | None:
+    def nearest(self, problem: Problem, usable: Callable[[str], bool]) -> tuple[float, Measured] | None:
         """Return the distance and the nearest measured problem of the same class; None if there is none.
 
-        What it names for another problem is the fastest in the mean over it and its neighbors, the near ones first.
-        Neighbors that did not try its implementation do not count, and what was wrong in a neighbor is not named.
+        It names usable implementations where their times are known. What it names for another problem is the fastest
+        in the mean over it and its neighbors, the near ones first. Neighbors that did not try its implementation do
+        not count, and what was wrong in a neighbor is not named.
         """
         found = ((problem.distance(point.problem), at) for at, point in enumerate(self.points))
         ranked = sorted((distance, at) for distance, at in found if distance is not None)
         if not ranked:
             return None
         near = [(distance, self.points[at]) for distance, at in ranked]
-        least, point = near[0]
+        least, point = near[0][0], near[0][1].among(usable)
         count = [(distance, each) for distance, each in near if point.implementation in each.tried][:_NEIGHBORS]
-        known = set(point.behind).intersection(*(each.behind for _, each in count))
+        known = set(filter(usable, point.behind)).intersection(*(each.behind for _, each in count))
         if not least or not known:
             return least, point
         shares = [((distance + _NEAR) ** -2, each.behind) for distance, each in count]
-        costs = {name: sum(share * behind[name] for share, behind in shares) for name in known}
-        best, whole = min(costs, key=lambda name: (costs[name], name)), sum(share for share, _ in shares)
-        beaten = tuple(name for name in known if costs[name] > costs[best] + whole * math.log(1 + _MARGIN))
-        return least, replace(point, implementation=best, beaten=beaten)
+        whole = sum(share for share, _ in shares)
+        return least, point.led_by({name: sum(share * it[name] for share, it in shares) / whole for name in known})
 
 
 @dataclass(frozen=True)
@@ -107,7 +123,7 @@ def decide(device: torch.device, problem: Problem, today: tuple[str, ...]) -> De
         reason = _reason_against(named, device, problem, IMPLEMENTATION)
         return Decision(None, f"built-in table: {reason}") if reason else Decision(named, f"{IMPLEMENTATION}={named}")
     for rule in rules_of(device):
-        if (found := rule.nearest(problem)) is not None:
+        if (found := rule.nearest(problem, lambda name: _is_usable(name, device, problem))) is not None:
             return _by_rule(device, problem, today, rule, *found)
     return Decision(None, f"built-in table: no rule has a problem of this class within {problems.REACH:g} doublings")
 
@@ -130,27 +146,41 @@ def _by_rule(
             warn_once(f"The rule {rule.path} is not followed: {reason} The built-in choice is used.")
     if reason:
         return Decision(None, f"built-in table: {reason} ({place})")
-    run, other = point.evidence.get("run"), point.evidence.get("runner_up")
-    said = (f"run {run}" if run else "", f"next {other}" if other else "")
-    return Decision(point.implementation, "; ".join((place, *filter(None, said))))
+    told = {"run": "run {}", "runner_up": "next {}", "missing": "{} was faster and cannot be used here"}
+    said = (words.format(point.evidence[name]) for name, words in told.items() if point.evidence.get(name))
+    return Decision(point.implementation, "; ".join((place, *said)))
 
 
 def _reason_against(name: str, device: torch.device, problem: Problem, source: str) -> str | None:
     """Return why an implementation cannot be used; warn if the fault is that of the rule, not of the problem."""
-    case = problem.case
+    fault = _fault_of(name, device, problem)
+    return warn_once(f"{source} names {fault}") if fault else _refusal_of(name, device, problem)
+
+
+def _is_usable(name: str, device: torch.device, problem: Problem) -> bool:
+    return not (_fault_of(name, device, problem) or _refusal_of(name, device, problem))
+
+
+def _fault_of(name: str, device: torch.device, problem: Problem) -> str | None:
+    """Return the name with the reason if an implementation cannot be used here for any problem."""
     try:
-        implementation = registry.get(name, case.level)
+        implementation = registry.get(name, problem.case.level)
     except KeyError:
-        return warn_once(f"{source} names {name!r}, which is no implementation here.")
+        return f"{name!r}, which is no implementation here."
     if implementation.unavailable:
-        return warn_once(f"{source} names {name}: {implementation.unavailable}")
+        return f"{name}: {implementation.unavailable}"
     if implementation.precision:
-        return warn_once(f"{source} names {name}, which rounds to {implementation.precision}.")
+        return f"{name}, which rounds to {implementation.precision}."
     if device.type == "cpu" and implementation.interpreted_on_cpu:
-        return warn_once(f"{source} names {name}, which runs on a CPU only to be checked.")
+        return f"{name}, which runs on a CPU only to be checked."
+    return None
+
+
+def _refusal_of(name: str, device: torch.device, problem: Problem) -> str | None:
+    implementation = registry.get(name, problem.case.level)
     if problem.direction == TRAINING and not implementation.backward:
         return f"{name} has no backward."
-    return implementation.reason_against(case, registry.describe_device(device))
+    return implementation.reason_against(problem.case, registry.describe_device(device))
 
 
 def _matrix_grows(point: Measured, problem: Problem) -> bool:

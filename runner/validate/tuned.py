@@ -35,6 +35,7 @@ class Tuned:
         """Read the times; every rule knows the corners."""
         self._rule = rule_of(run, [*measurements, *corners])
         self._cells = {cell: times for cell, times in _times(run, measurements).items() if _PORTABLE in times}
+        self._usable = {name for times in self._cells.values() for name in times}
         ways, regimes = rule_file.DIRECTIONS, rule_file.REGIMES
         self._asked = {x: problem.of_case(x[0], ways[x[1]], regimes[x[2]]) for x in self._cells}
         self.cases = sorted({case for case, _, _ in self._cells}, key=repr)
@@ -56,7 +57,7 @@ class Tuned:
         found = {}
         for cell, asked in unseen.items():
             times = self._cells[cell]
-            _, point = rule.nearest(asked) or (0, None)
+            _, point = rule.nearest(asked, self._usable.__contains__) or (0, None)
             named = _PORTABLE if point is None or point.keeps((_PORTABLE,)) else point.implementation
             named = named if named in times else _PORTABLE
             found[cell] = named, times[named] / min(times.values())

@@ -137,6 +137,16 @@ def test_what_was_wrong_in_a_neighbor_is_not_named_and_a_neighbor_without_it_doe
     assert ran == [MATH, FLASH]
 
 
+def test_the_fastest_usable_implementation_decides_where_the_winner_cannot_be_used(user, ran) -> None:
+    times = {"flash_attn_9": 1.0, FLASH: 1.3, MATH: 1.2, "torch_sdpa_auto": 1.5}
+    near = {"flash_attn_9": 1.0, FLASH: 1.01, MATH: 1.2, "torch_sdpa_auto": 1.5}
+    write(user, *(point("flash_attn_9", n, ratios=ratios, beaten=[]) for n, ratios in ((64, times), (80, near))))
+    for seqlen in (64, 78):
+        kernels.attention(*tensors(seqlen), causal=True)
+    assert ran == [MATH, FLASH]
+    assert kernels.explain(*tensors(64), causal=True).endswith("; flash_attn_9 was faster and cannot be used here")
+
+
 def test_an_implementation_with_the_whole_matrix_is_not_used_beyond_what_was_measured(user, ran) -> None:
     write(user, point(NAIVE, 64))
     kernels.attention(*tensors(65), causal=True)

@@ -55,10 +55,11 @@ class ForwardConfig(ForwardTiles):
     has_window: bool
     masked: bool  # any block of keys may need a mask
     pieces: int = 1  # of a row of queries or keys in shared memory (pieces.py)
+    pieces_v: int = 1  # of a row of values
     split_kv: bool = False  # programs split the keys of the last round's tiles
     recompute: bool = False  # compute everything again if an overflow is flagged, else nothing
     packed: bool = False  # sequences lie one after the other, and are known on the device alone
-    unpadded_head_dim: int = 0  # columns of packed output, if head_dim is padded
+    unpadded_head_dim: int = 0  # columns that registers store of a row, if not all
     columns: int = 0  # as in BackwardConfig, of scores
     sums: int = 1  # as in BackwardConfig, of the output
     page_size: int = 0  # keys of a page, if packed sequences have their keys in pages
@@ -114,7 +115,11 @@ class BackwardConfig:
 def forward_config(shape: "GluonHopperPlan | PackedShape", tiles: ForwardTiles, **own: Any) -> ForwardConfig:
     """Return what the forward kernel is compiled for; `own`: the fields that neither shape nor tiles decide."""
     columns = max(64, product_columns(shape.head_dim, shape.size))  # 32 of 64 were not timed
-    return ForwardConfig(**vars(tiles), columns=columns, **_fields_of(shape), **own)
+    fields = _fields_of(shape)
+    if narrow := narrow_columns(shape.head_dim, shape.size):
+        columns = narrow
+        fields |= {"head_dim": 192, "head_dim_v": 192, "pieces": 3, "pieces_v": 3}
+    return ForwardConfig(**vars(tiles), columns=columns, **fields, **own)
 
 
 def backward_config(shape: "GluonHopperPlan | PackedShape", tiles: BackwardTiles, **own: Any) -> BackwardConfig:
@@ -128,6 +133,16 @@ def product_columns(head_dim: int, size: int) -> int:
     """Return how many columns products over a head_dim that is padded to `size` take: 32 of 64, 80 or 96 of 128."""
     narrower = {64: (32,), 128: (80, 96)}.get(size, ())
     return next((columns for columns in narrower if head_dim <= columns), size)
+
+
+def narrow_columns(head_dim: int, size: int) -> int:
+    """Return how many of 256 columns the forward computes at head_dim 129 to 192, in three pieces; elsewhere 0."""
+    return next((columns for columns in (160, 192) if size == 256 and head_dim <= columns), 0)
+
+
+def stores_rows(head_dim: int, size: int) -> bool:
+    """Return whether registers store rows of the output; TMA leaves out columns that products have in addition."""
+    return size in (head_dim, WIDE_KEYS) or narrow_columns(head_dim, size) > 0  # wide keys have one head_dim_v
 
 
 def window_of(causal: bool, window_size: Window, far: int) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from triton.language.extra.cuda import gdc_wait
 
 from ...unspecialized import UnspecializedTuples
 from .barriers import acquire_keys_slot, acquire_values_slot, pdl_wait, release_keys, release_values
-from .compat import pingpong_signal, pingpong_wait, tma_load, tma_store
+from .compat import pingpong_signal, pingpong_wait, tma_store
 from .configs import ROWS, SCHEDULE_FIELDS
 from .forward_overflow import any_overflow, clear_overflow, flag_overflow
 from .forward_softmax import (
@@ -52,12 +52,13 @@ from .forward_tiles import (
 )
 from .masks import capped, hide_keys, less_distance
 from .pieces import (
-    add_in_columns,
+    add_values,
     load_keys_by_piece,
     load_pieces,
     pieces_of,
     place_of,
     wait_for_pieces,
+    width_of_sum,
     zeros_in_columns,
 )
 from .rows import keep_block, keep_factors, kept_blocks, store_tile
@@ -69,9 +70,8 @@ _PART = gl.constexpr(ROWS)
 _AT_ONCE = gl.constexpr(4)  # splits that combine_kernel loads at once
 
 
-# Shared memory of a program: `q`: consumers x q_slots tiles of (rows, head_dim), `k`: kv_slots tiles of (block_n,
-# head_dim), both in pieces (pieces.py), `v`: kv_slots tiles of (block_n, head_dim_v); and an mbarrier for each slot,
-# full and empty.
+# Shared memory of a program, in pieces (pieces.py): `q`: consumers x q_slots tiles of (rows, head_dim), `k`: kv_slots
+# tiles of (block_n, head_dim), `v`: kv_slots tiles of (block_n, head_dim_v); mbarriers of each slot, full and empty.
 ForwardBuffers = namedtuple("ForwardBuffers", "q k v q_full q_empty k_full k_empty v_full v_empty")
 # Where results go. `out`, `partial_out`: descriptors, or addresses with `store_from_registers`; strides of out in units
 # of 8 elements; `partial_out`: 64 rows for each split and consumer, one after another; `overflow`: a flag for each
@@ -113,7 +113,8 @@ def forward_kernel(q_desc, k_desc, v_desc, out, lse, partial_out, partial_lse, o
     columns: gl.constexpr = CONFIG.head_dim // pieces
     q_s = gl.allocate_shared_memory(dtype, [q_slots * pieces, 1, 1, CONFIG.rows, columns], q_desc.layout)
     k_s = gl.allocate_shared_memory(dtype, [kv_slots * pieces, 1, 1, CONFIG.block_n, columns], k_desc.layout)
-    v_s = gl.allocate_shared_memory(dtype, [kv_slots, 1, 1, CONFIG.block_n, CONFIG.head_dim_v], v_desc.layout)
+    columns_v: gl.constexpr = CONFIG.head_dim_v // CONFIG.pieces_v
+    v_s = gl.allocate_shared_memory(dtype, [kv_slots * CONFIG.pieces_v, 1, 1, CONFIG.block_n, columns_v], v_desc.layout)
     bar: gl.constexpr = mbarrier.MBarrierLayout()
     k_parts: gl.constexpr = pieces if kv_slots == 1 else kv_slots
     q_full = gl.allocate_shared_memory(gl.int64, [q_slots, 1], bar)
@@ -219,25 +220,24 @@ def load_partition(q_desc, k_desc, v_desc, page_table, buffers, shape, CONFIG: g
                 acquire_keys_slot(count, buffers, CONFIG)
                 k_full = buffers.k_full.index(slot)
                 load_pieces(k_desc, batch, h_kv, row, k_full, buffers.k, slot, CONFIG.pieces)
-                acquire_values_slot(count, buffers, CONFIG)
-                mbarrier.expect(buffers.v_full.index(slot), v_desc.block_type.nbytes)
-                tma_load(v_desc, [batch, h_kv, row, 0], buffers.v_full.index(slot), buffers.v.index(slot))
+                _load_values(v_desc, batch, h_kv, row, count, buffers, CONFIG)
             count += 1
 
 
 @gluon.jit
 def _load_values(v_desc, batch, h_kv, row, count, buffers, CONFIG: gl.constexpr):
-    """Load the count-th block's values into the only slot."""
+    """Load the count-th block's values into their slot."""
+    slot = count % CONFIG.kv_slots
     acquire_values_slot(count, buffers, CONFIG)
-    mbarrier.expect(buffers.v_full.index(0), v_desc.block_type.nbytes)
-    tma_load(v_desc, [batch, h_kv, row, 0], buffers.v_full.index(0), buffers.v.index(0))
+    load_pieces(v_desc, batch, h_kv, row, buffers.v_full.index(slot), buffers.v, slot, CONFIG.pieces_v)
 
 
 @gluon.jit
 def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CONFIG: gl.constexpr):
     """Compute scores, softmax and output of this consumer's 64 rows of every tile."""
     dtype: gl.constexpr = buffers.q.dtype
-    out_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, CONFIG.head_dim_v // CONFIG.sums, 16])
+    width: gl.constexpr = width_of_sum(0, CONFIG)
+    out_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, width, 16])
     p_layout: gl.constexpr = gl.DotOperandLayout(0, out_layout, 2)
     if CONFIG.pingpong and consumer == CONFIG.consumers - 1:
         pingpong_signal(0)
@@ -318,8 +318,7 @@ def consumer_partition(consumer: gl.constexpr, output, buffers, shape, scale, CO
                 mbarrier.wait(buffers.k_full.index(count % CONFIG.kv_slots), (count // CONFIG.kv_slots) & 1)
         if CONFIG.pingpong:
             pingpong_wait(consumer)
-        values = buffers.v.index(slot).reshape([CONFIG.block_n, CONFIG.head_dim_v])
-        out_token = add_in_columns(p, values, out, CONFIG)
+        out_token = add_values(p, buffers.v, slot, out, CONFIG)
         if not CONFIG.pingpong:
             tile, low, left, right, high, skipped = consumer_work(consumer, i_tile + 1, shape, CONFIG)
         if CONFIG.q_slots > 1:  # the next tile's first product runs while this tile's output is stored
@@ -426,14 +425,14 @@ def _store_output(output, tile, slot, piece: gl.constexpr, x, inverse, dtype: gl
                   CONFIG: gl.constexpr):  # fmt: skip
     """Store a piece of the output, x times `inverse`, from registers or through the slot of the queries, now read.
 
-    Registers store a sum that is alone. TMA stores all pieces after the last.
+    TMA stores all pieces after the last.
     """
     inverse = gl.convert_layout(inverse, gl.SliceLayout(1, x.type.layout))
     x = x * inverse[:, None]
     if CONFIG.flag_overflow:
         flag_overflow(output.overflow, x, inverse)
     x = x.to(dtype)
-    first: gl.constexpr = piece * CONFIG.head_dim_v // CONFIG.sums
+    first: gl.constexpr = piece * width_of_sum(0, CONFIG)
     stride = output.stride_m
     batch = tile.head // shape.num_heads
     head = tile.head - batch * shape.num_heads
@@ -447,9 +446,10 @@ def _store_output(output, tile, slot, piece: gl.constexpr, x, inverse, dtype: gl
             if tile.split >= 0:
                 address = output.partial_out
                 row = _row_of_split(tile, shape, CONFIG)
-                stride = gl.to_tensor(x.shape[1] // 8)
+                width: gl.constexpr = CONFIG.unpadded_head_dim if CONFIG.unpadded_head_dim > 0 else CONFIG.columns
+                stride = gl.to_tensor(width // 8)
                 seqlen_q = row + x.shape[0]
-        store_tile(address, stride, row, seqlen_q, x, CONFIG.unpadded_head_dim)
+        store_tile(address + first, stride, row, seqlen_q, x, CONFIG.unpadded_head_dim - first)
     else:
         tile_of_slot = slot.reshape([x.shape[0], CONFIG.head_dim_v])
         if CONFIG.sums == 1:
@@ -469,20 +469,21 @@ def _store_output(output, tile, slot, piece: gl.constexpr, x, inverse, dtype: gl
 
 @triton.jit(do_not_specialize=["num_heads", "group", "seqlen_q", "out_b", "out_h", "out_m"])
 def combine_kernel(partial_out, partial_lse, out, lse, natural_lse, combines, num_heads, group, seqlen_q, out_b, out_h,
-                   out_m, TILE: tl.constexpr, HEAD_DIM: tl.constexpr, ROWS: tl.constexpr, NATURAL: tl.constexpr,
-                   PDL: tl.constexpr = False):  # fmt: skip
+                   out_m, TILE: tl.constexpr, HEAD_DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr,
+                   NATURAL: tl.constexpr, PDL: tl.constexpr = False):  # fmt: skip
     """Combine ROWS rows of a tile whose keys were split: outputs, weighted by their logsumexps.
 
-    `partial_out` holds TILE normalised rows of HEAD_DIM numbers for each split, `partial_lse` -inf where a row sees no
-    key of it; all see some of the first. `combines` has four numbers for each tile, whose rows go on to the next of
-    `group` heads: query tile, head, first split, number of splits. Strides of `out` are in eights of numbers. PDL: the
-    kernel before this one may not have ended.
+    `partial_out` holds TILE normalised rows of HEAD_DIM numbers, at most PADDED, for each split, `partial_lse` -inf
+    where a row sees no key of it; all see some of the first. `combines` has four numbers for each tile, whose rows go
+    on to the next of `group` heads: query tile, head, first split, number of splits. Strides of `out` are in eights of
+    numbers. PDL: the kernel before this one may not have ended.
     """
     entry = combines + _FIELDS * tl.program_id(0)
     m, head = tl.load(entry), tl.load(entry + 1).to(tl.int64)
     first, n = tl.load(entry + 2), tl.load(entry + 3)
     within = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
-    columns = tl.arange(0, HEAD_DIM)
+    columns = tl.arange(0, PADDED)
+    used = (columns < HEAD_DIM)[None, :]
     parts = tl.cdiv(seqlen_q, _PART)
     heads_before = tl.minimum((m * TILE + tl.program_id(1) * ROWS) // _PART // parts, group - 1)
     rows = m * TILE + within - heads_before * parts * _PART
@@ -491,7 +492,7 @@ def combine_kernel(partial_out, partial_lse, out, lse, natural_lse, combines, nu
     h = head - batch * num_heads
     top = tl.full([ROWS], float("-inf"), tl.float32)
     weight = tl.zeros([ROWS], tl.float32)
-    total = tl.zeros([ROWS, HEAD_DIM], tl.float32)
+    total = tl.zeros([ROWS, PADDED], tl.float32)
     if PDL:
         gdc_wait()
     for i in tl.range(0, n, _AT_ONCE, num_stages=1):
@@ -501,7 +502,7 @@ def combine_kernel(partial_out, partial_lse, out, lse, natural_lse, combines, nu
             there = own < (first + n) * TILE
             lses += (tl.load(partial_lse + own, there, float("-inf")),)  # type: ignore[assignment]  # a longer tuple
             own = own.to(tl.int64)[:, None] * HEAD_DIM + columns[None, :]
-            outs += (tl.load(partial_out + own, there[:, None], 0.0),)  # type: ignore[assignment]
+            outs += (tl.load(partial_out + own, there[:, None] & used, 0.0),)  # type: ignore[assignment]
         for _ in tl.range(tl.minimum(n - i, 1), num_stages=1):  # a loop, which ptxas moves no load into
             before = top
             for split in tl.static_range(_AT_ONCE):
@@ -518,4 +519,4 @@ def combine_kernel(partial_out, partial_lse, out, lse, natural_lse, combines, nu
     if NATURAL:
         tl.store(natural_lse + head * seqlen_q + rows, found * _LN2, inside)
     place = out + (batch * out_b + h * out_h) * 8 + (rows.to(tl.int64) * out_m)[:, None] * 8
-    tl.store(place + columns[None, :], (total / weight[:, None]).to(out.dtype.element_ty), inside[:, None])
+    tl.store(place + columns[None, :], (total / weight[:, None]).to(out.dtype.element_ty), inside[:, None] & used)

@@ -28,15 +28,7 @@ from .forward_overflow import (
     subtract_rise,
 )
 from .masks import capped, hide_keys, less_distance
-from .pieces import (
-    add_in_columns,
-    pieces_of,
-    product_by_piece,
-    product_of_rows,
-    transposed,
-    wait_for_pieces,
-    width_of_sum,
-)
+from .pieces import add_values, pieces_of, product_by_piece, product_of_rows, transposed, wait_for_pieces, width_of_sum
 from .rows import clear_rows, keep_block, keep_factors
 
 # A consumer's queries of a tile, in pieces (pieces.py), the number of their slot, the mbarrier that releases it, and
@@ -105,8 +97,7 @@ def _attend_block(consumer: gl.constexpr, j, low, count, q, queries, p, out, m_i
         zero = gl.zeros([CONFIG.rows, CONFIG.block_n], gl.float32, s_layout)
         s_token = product_of_rows(q, k_t, zero, CONFIG.pieces, CONFIG.columns)
     mbarrier.wait(buffers.v_full.index(last), last_phase)
-    values = buffers.v.index(last).reshape([CONFIG.block_n, CONFIG.head_dim_v])
-    out_token = add_in_columns(p, values, out, CONFIG)
+    out_token = add_values(p, buffers.v, last, out, CONFIG)
     if CONFIG.pingpong:
         pingpong_signal((consumer + 1) % CONFIG.consumers)
     if CONFIG.flag_overflow and not MASKED:  # behind what it would hold up
@@ -145,8 +136,8 @@ def _attend_block(consumer: gl.constexpr, j, low, count, q, queries, p, out, m_i
     if by_sum and not CONFIG.exp_before_wait:
         p_new, m_i, l_i, top, alpha = _rescale_by_sum(p_new, s, m_i, l_i, top, sums, scale, p_layout, dtype, CONFIG)
     rescaled = (_rescaled(out, 0, alpha, CONFIG),)
-    if CONFIG.sums == 2:
-        rescaled += (_rescaled(out, 1, alpha, CONFIG),)
+    for piece in gl.static_range(1, CONFIG.sums):
+        rescaled = rescaled + (_rescaled(out, piece, alpha, CONFIG),)
     return count, p_new, rescaled, m_i, l_i, top
 
 

@@ -1,8 +1,8 @@
-"""Tiles whose rows are stored in shared memory as pieces: of 64 columns at head_dim 192, of 256 at 512.
+"""Tiles whose rows are stored in shared memory as pieces: of 64 columns up to head_dim 192, of 256 at 512.
 
 Shapes of tiles are powers of two, and a TMA instruction loads up to 256 columns. A tile of a slot is `pieces` tiles one
-behind the other, each loaded by a separate TMA instruction, and a product over rows is as many in a chain. All other
-head_dims have one piece.
+behind the other, each loaded by a separate TMA instruction, and a product over rows is as many in a chain. Other
+rows are one piece.
 """
 
 from triton.experimental import gluon
@@ -64,13 +64,19 @@ def transposed(tile, PIECES: gl.constexpr):
 def product_of_rows(a, b_t, acc, PIECES: gl.constexpr, COLUMNS: gl.constexpr = 0):
     """Begin the product of two tiles, in pieces, the second transposed; what `acc` holds is not added to.
 
-    COLUMNS: of a piece that is alone, as in `product_over_columns`; 0: all.
+    COLUMNS: how many of all pieces; one that is alone as in `product_over_columns`; 0: all.
     """
-    if COLUMNS > 0 and a[0].shape[1] > COLUMNS:
+    REST: gl.constexpr = COLUMNS % a[0].shape[1]  # of the last piece; 0: all
+    if PIECES == 1 and REST > 0:
         return product_over_columns(a[0], b_t[0].permute((1, 0)), acc, COLUMNS)
-    for piece in gl.static_range(PIECES):
-        acc = warpgroup_mma(a[piece], b_t[piece], acc, use_acc=piece > 0, is_async=True)
-    return acc
+    else:  # noqa: RET505 - the compiler drops one of two branches, not what follows a return
+        for piece in gl.static_range(PIECES):
+            if REST > 0 and piece == PIECES - 1:
+                last = b_t[piece].permute((1, 0)).slice(0, REST, 1).permute((1, 0))
+                acc = warpgroup_mma(a[piece].slice(0, REST, 1), last, acc, is_async=True)
+            else:
+                acc = warpgroup_mma(a[piece], b_t[piece], acc, use_acc=piece > 0, is_async=True)
+        return acc
 
 
 @gluon.jit
@@ -123,19 +129,47 @@ def product_over_columns(a, b, zero, COLUMNS: gl.constexpr):
 @gluon.constexpr_function
 def width_of_sum(piece, config):
     """Return how many columns a sum of `zeros_in_columns` has."""
-    first = config.columns if config.columns < 64 else config.head_dim_v // config.sums
-    return config.columns - first if piece else first
+    if config.sums == 1:
+        return config.columns if config.columns < 64 else config.head_dim_v
+    return min(64, config.columns - 64 * piece)
+
+
+@gluon.jit
+def _zeros(rows: gl.constexpr, columns: gl.constexpr):
+    return gl.zeros([rows, columns], gl.float32, gl.NVMMADistributedLayout([3, 0], [4, 1], [16, columns, 16]))
 
 
 @gluon.jit
 def zeros_in_columns(rows: gl.constexpr, CONFIG: gl.constexpr):
     """Return sums over the columns in use of a tile of `rows` rows, a tuple: of 64 and of the others, or all in one."""
-    FIRST: gl.constexpr = width_of_sum(0, CONFIG)
-    sums = (gl.zeros([rows, FIRST], gl.float32, gl.NVMMADistributedLayout([3, 0], [4, 1], [16, FIRST, 16])),)
-    if CONFIG.sums == 2:
-        REST: gl.constexpr = CONFIG.columns - FIRST
-        sums += (gl.zeros([rows, REST], gl.float32, gl.NVMMADistributedLayout([3, 0], [4, 1], [16, REST, 16])),)
+    sums = (_zeros(rows, width_of_sum(0, CONFIG)),)
+    for piece in gl.static_range(1, CONFIG.sums):
+        sums = sums + (_zeros(rows, width_of_sum(piece, CONFIG)),)
     return sums
+
+
+@gluon.jit
+def values_of_sum(tiles, slot, piece: gl.constexpr, CONFIG: gl.constexpr):
+    """Return the columns of a slot's values that a sum has."""
+    width: gl.constexpr = width_of_sum(piece, CONFIG)
+    if CONFIG.pieces_v == 1:
+        values = tiles.index(slot).reshape([CONFIG.block_n, CONFIG.head_dim_v])
+        return values.slice(piece * width_of_sum(0, CONFIG), width, 1)
+    elif width < 64:  # noqa: RET505 - the compiler drops all but one branch, not what follows a return
+        return piece_of(tiles, slot, piece, CONFIG.pieces_v).slice(0, width, 1)
+    else:
+        return piece_of(tiles, slot, piece, CONFIG.pieces_v)
+
+
+@gluon.jit
+def add_values(p, tiles, slot, sums, CONFIG: gl.constexpr):
+    """Begin the products of P with the columns in use of a slot's values, added to a tuple of sums."""
+    tokens = (warpgroup_mma(p, values_of_sum(tiles, slot, 0, CONFIG), sums[0], is_async=True),)
+    for piece in gl.static_range(1, CONFIG.sums):
+        a = gl.convert_layout(p, gl.DotOperandLayout(0, sums[piece].type.layout, 2), assert_trivial=True)
+        token = warpgroup_mma(a, values_of_sum(tiles, slot, piece, CONFIG), sums[piece], is_async=True)
+        tokens = tokens + (token,)
+    return tokens
 
 
 @gluon.jit

@@ -239,10 +239,16 @@ class Forward:
         tile_rows = configs.ROWS * tiles.consumers
         programs, tiling, schedule = part or _schedule(plan, tiles, tile_rows, split_kv)
         split_kv = schedule.combines is not None
-        self._partial_shape = (1, 1, schedule.n_splits * tile_rows, plan.size) if split_kv else None
-        rows, keys = ([1, 1, n, plan.size // plan.pieces] for n in (configs.ROWS, tiles.block_n))
-        values = [1, 1, tiles.block_n, plan.size_v]
+        self._partial_shape = (1, 1, schedule.n_splits * tile_rows, plan.head_dim) if split_kv else None
         out = plan.out_like(q) if out is None else out
+        masked = plan.masked(tiles.block_n)
+        own: dict[str, Any] = {"masked": masked, "split_kv": split_kv, "keeps_p": part is not None}
+        own["sums"] = 2 if 64 < configs.product_columns(plan.head_dim, plan.size) < plan.size else 1
+        if narrow := configs.narrow_columns(plan.head_dim, plan.size):
+            own |= {"sums": 3, "unpadded_head_dim": plan.head_dim % narrow}
+        config = configs.forward_config(plan, tiles, **own, **plan.more, **plan.of_scores)
+        rows, keys = ([1, 1, n, config.head_dim // config.pieces] for n in (configs.ROWS, tiles.block_n))
+        values = [1, 1, tiles.block_n, config.head_dim_v // config.pieces_v]
         stored: list[Descriptor | None] = [None, None]
         if not tiles.store_from_registers:
             kept = torch.empty(self._partial_shape, dtype=q.dtype, device="meta") if self._partial_shape else out
@@ -250,10 +256,6 @@ class Forward:
         makers = (*map(Descriptor, (q, k, v), (rows, keys, values)), stored[0], None, stored[1], *(None,) * 5)
         strides = tuple(stride // 8 for stride in out.stride()[:3])
         rest: tuple[Any, ...] = (schedule.entries, _shape(plan, tiling, schedule), plan.factor * LOG2_E, strides)
-        masked = plan.masked(tiles.block_n)
-        own: dict[str, Any] = {"masked": masked, "split_kv": split_kv, "keeps_p": part is not None}
-        own |= {"sums": 2 if 64 < configs.product_columns(plan.head_dim, plan.size) < plan.size else 1}
-        config = configs.forward_config(plan, tiles, **own, **plan.more, **plan.of_scores)
         grid = (programs, 1, 1)
         self._launch = Launch(forward_kernel, grid, plan.device, makers, (*rest, config))
         self._recompute = None
@@ -262,7 +264,7 @@ class Forward:
             self._recompute = Launch(forward_kernel, grid, plan.device, makers, (*rest, config), pdl=True)
         if split_kv:
             rest = (schedule.combines, plan.num_heads, tiling.group, plan.seqlen_q, *strides)
-            rest += (tile_rows, plan.size, _COMBINED_ROWS, config.natural_lse, True)
+            rest += (tile_rows, plan.head_dim, plan.size, _COMBINED_ROWS, config.natural_lse, True)
             grid = (schedule.combines.shape[0], tile_rows // _COMBINED_ROWS, 1)
             self._combine = Launch(combine_kernel, grid, plan.device, (None,) * 5, rest, pdl=True)
 
@@ -426,7 +428,7 @@ def _form(plan: GluonHopperPlan, bfloat16: bool) -> tuple[configs.ForwardTiles, 
     """Return the tiles, and whether programs split the keys of the last round's; only where rows are not padded."""
     shape = (plan.size, plan.head_dim, plan.seqlen_q)
     tiles = tuning.forward_tiles(*shape, plan.causal, plan.window_size > 0, bfloat16, plan.seqlen_k)
-    whole_rows = plan.head_dim == plan.size
+    whole_rows = configs.stores_rows(plan.head_dim, plan.size)
     if plan.window_size or plan.causal and not (whole_rows and tiles.host_schedule and plan.seqlen_q <= plan.seqlen_k):
         return tiles, False
     chip = (plan.multiprocessors, plan.l2_bytes)

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from ...tables import family
-from .configs import HALVED, MOST_BLOCKS, ROWS, WIDE_KEYS, BackwardTiles, ForwardTiles
+from .configs import HALVED, MOST_BLOCKS, ROWS, WIDE_KEYS, BackwardTiles, ForwardTiles, stores_rows
 
 _FLAGS = tuple(field.name for field in fields(ForwardTiles) if field.type is bool)
 
@@ -199,8 +199,8 @@ def forward_tiles(
     Overflow flags need bfloat16, which has the exponents of float32.
     """
     asked = {"size": size, "head_dim": head_dim, "causal": causal, "window": window}
-    whole_rows = head_dim == size or size == WIDE_KEYS  # wide keys have one head_dim_v
-    return _forward(_first("forward", **asked, queries=seqlen_q, keys=seqlen_k, bfloat16=bfloat16), whole_rows)
+    row = _first("forward", **asked, queries=seqlen_q, keys=seqlen_k, bfloat16=bfloat16)
+    return _forward(row, stores_rows(head_dim, size))
 
 
 def packed_length(longest: int) -> int:

@@ -46,6 +46,11 @@ def test_consumers_at_head_dim_256_take_turns_and_split_keys_only_where_that_pay
     assert not form(256, 4096, 4096, 4)[1]
 
 
+def test_up_to_head_dim_192_fewer_of_256_columns_leave_room_for_a_third_slot() -> None:
+    assert [tuning.forward_tiles(256, n, 4096, True, False).kv_slots for n in (136, 192, 200)] == [3, 3, 2]
+    assert [configs.narrow_columns(n, 256) for n in (129, 160, 161, 192, 193)] == [160, 160, 192, 192, 0]
+
+
 def test_few_causal_queries_on_many_keys_have_the_tiles_of_as_many_tokens() -> None:
     lengths = {"seqlen_q": 256, "seqlen_k": 32768, "n_heads": 128, "group_size": 16, "multiprocessors": 132}
     sizes = SimpleNamespace(size=128, head_dim=128, causal=True, window_size=0, l2_bytes=0, **lengths)

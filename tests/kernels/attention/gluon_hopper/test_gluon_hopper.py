@@ -244,8 +244,8 @@ def test_as_many_heads_are_worked_on_at_a_time_as_two_rounds_of_tiles_take(
     assert tuning.heads_in_l2(seqlen, head_dim, group_size, n_heads, n_m, programs) == together
 
 
-@pytest.mark.parametrize(("head_dim", "stored"), [(64, True), (40, False), (256, True), (192, False)])
-def test_lanes_store_the_output_only_of_whole_rows(head_dim: int, stored: bool) -> None:
+@pytest.mark.parametrize(("head_dim", "stored"), [(64, True), (40, False), (256, True), (200, False), (184, True)])
+def test_lanes_store_the_output_only_of_whole_or_narrow_rows(head_dim: int, stored: bool) -> None:
     size = configs.padded_head_dim(head_dim)
     assert tuning.forward_tiles(size, head_dim, 4096, True, False).store_from_registers == stored
 

@@ -77,24 +77,25 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: " ".join(map(str, case)))
 def test_no_order_of_the_partitions_breaks_a_rule_or_reads_another_tile(case: tuple[Any, ...]) -> None:
-    arguments, pieces = launch_of(*case), configs.PIECES.get(case[1], 1)
-    sums = arguments[-1].sums
+    arguments = launch_of(*case)
     for number in range(arguments[0]):
         for seed in range(3):
             program = run(arguments, number, seed)
             consumers = len(program.partitions) - 1
             for consumer, read in enumerate(program.read[consumer + 1] for consumer in range(consumers)):
-                _check_tiles(read, consumer, consumers, pieces, sums)
+                _check_tiles(read, consumer, consumers, arguments[-1])
 
 
-def _check_tiles(read: list[Any], consumer: int, consumers: int, pieces: int, sums: int) -> None:
-    """Products read the tiles that are theirs, in the order of their loads, and values once for each sum."""
+def _check_tiles(read: list[Any], consumer: int, consumers: int, config: configs.ForwardConfig) -> None:
+    """Products read the tiles that are theirs, in the order of their loads, and values once for each sum or piece."""
+    pieces, sums = config.pieces, config.sums if config.pieces_v == 1 else 1
     scores = [factors for factors in read if len(factors) == 2][:-pieces]  # behind the last tile: never read
     for (_, piece, _), (_, _, pieces_loaded) in scores:
         q, queries_loaded = piece // pieces, pieces_loaded // pieces
         assert (q % consumers, q // consumers) == (consumer, queries_loaded // consumers - 1)
-    keys = [k for _, (_, k, _) in scores]
-    values = [v for ((_, v, _),) in (f for f in read if len(f) == 1)]
+    keys = [k for _, (name, k, _) in scores if name == "k"]
+    values = [v for ((name, v, _),) in (f for f in read if len(f) == 1) if name == "v"]
+    assert len(keys) * config.sums == len(values) * pieces
     for loads, times in ((keys, 1), (values, sums)):
         assert loads == [load for load in sorted(set(loads)) for _ in range(times)]
 
@@ -135,7 +136,7 @@ def test_the_second_half_takes_the_blocks_that_the_first_half_kept(causal: bool,
 ANYTHING_BUT_WAITING = "^(?!all wait)"
 
 
-@pytest.mark.parametrize("head_dim", [64, 128, 256])
+@pytest.mark.parametrize("head_dim", [64, 128, 160, 256])
 @pytest.mark.parametrize(
     ("module", "left_out", "what"),
     [
