@@ -75,7 +75,7 @@ def load_out(out, first, seqlen_q, out_m, CONFIG: gl.constexpr):
 
 @gluon.jit
 def delta_of(out, dout, PIECES: gl.constexpr):
-    """Return rowsum(dout x out) (FlashAttention-2, algorithm 2, line 4) of pieces; those of dout are in shared memory."""
+    """Return rowsum(dout x out) (FlashAttention-2, algorithm 2, line 4); pieces of `dout` are in shared memory."""
     products = out[0].to(gl.float32) * dout[0].load(out[0].type.layout).to(gl.float32)
     for piece in gl.static_range(1, PIECES):
         products += out[piece].to(gl.float32) * dout[piece].load(out[0].type.layout).to(gl.float32)

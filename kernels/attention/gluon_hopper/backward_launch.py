@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 FRAGMENT_ROWS = FRAGMENT_COLUMNS = 64
 FRAGMENT = FRAGMENT_ROWS * FRAGMENT_COLUMNS  # numbers of dQ that are added at once
 _MERGED_ROWS = 16  # rows of dK and dV of a program of merge_kernel or sum_parts_kernel
-V_SLOTS, DQ_SLOTS, FORM, DKV_SLOTS = 2, 2, "", 3
 _ZEROED = 1024  # counters that a program sets to zero
 _DK, _DV = 5, 6  # their positions among a kernel's tensors
 Split = tuple[int, int, int]  # tile, first block of queries, block behind the last
@@ -163,7 +162,7 @@ class GroupParts:
         heads = plan.num_kv_heads // plan.group_splits
         rest = (
             *(dk.stride()[:3], dv.stride()[:3], plan.seqlen_k, heads, plan.group_splits),
-            *(_MERGED_ROWS, width, plan.head_dim, 1 << (width - 1).bit_length(), True),
+            *(_MERGED_ROWS, width, plan.head_dim, configs.padded_head_dim(plan.head_dim), True),
         )
         grid = (-(-plan.seqlen_k // _MERGED_ROWS), plan.batch * heads, 1)
         self.sum = Launch(sum_parts_kernel, grid, plan.device, [None] * 4, rest, pdl=True)
@@ -315,7 +314,8 @@ class TwoKernelBackward(BackwardLaunches):
     """Launches for dQ with delta, then for dK and dV."""
 
     def __init__(self, plan: GluonHopperPlan, like: BackwardInputs) -> None:
-        for_keys, for_queries = (tuning.backward_tiles(kernel, plan.size) for kernel in ("keys", "queries"))
+        asked = (plan.size, plan.size_v, plan.seqlen_q if plan.causal and not plan.window_size else 0)
+        for_keys, for_queries = (tuning.backward_tiles(kernel, *asked) for kernel in ("keys", "queries"))
         super().__init__(plan, for_keys, like)
         self._counters = plan.batch * plan.num_kv_heads
         rest = (self.n_rows, self._counters, _ZEROED, True)
@@ -327,11 +327,9 @@ class TwoKernelBackward(BackwardLaunches):
 
     def _launch_queries(self, tiles: configs.BackwardTiles, like: BackwardInputs) -> Launch:
         plan = self.plan
-        dq = plan.gradients_like(*like[:3])[0]
-        rows, keys = ([1, 1, n, plan.size // plan.pieces] for n in (tiles.block_m, tiles.block_n))
-        of_do, values = ([1, 1, n, plan.size_v // plan.pieces_v] for n in (tiles.block_m, tiles.block_n))
-        tiled = map(Descriptor, (like.q, like.k, like.v, like.dout, dq), (rows, keys, values, of_do, rows))
-        makers = (*tiled, None, None, None, None)
+        keys = Descriptor(like.k, [1, 1, tiles.block_n, plan.size // plan.pieces])
+        values = Descriptor(like.v, [1, 1, tiles.block_n, plan.size_v // plan.pieces_v])
+        makers = (self.q, keys, values, self.dout, self.dq, None, None, None, None)
         rest = (
             tuple(stride // 8 for stride in like.out.stride()[:3]),
             DqSizes(
@@ -339,7 +337,7 @@ class TwoKernelBackward(BackwardLaunches):
                 *(plan.seqlen_q, plan.seqlen_k, self.padded_q, plan.window),
             ),
             self.scales,
-            replace(self.config_of(tiles), unpadded_head_dim=plan.head_dim_v, v_slots=V_SLOTS if plan.pieces_v > 1 else 1, slots=DQ_SLOTS if plan.pieces_v > 1 else 2),
+            replace(self.config_of(tiles), unpadded_head_dim=plan.head_dim_v),
         )
         grid = self._grid(self._query_tiles, plan.num_heads)
         return Launch(dq_kernel, grid, plan.device, makers, rest, pdl=True)
@@ -348,7 +346,7 @@ class TwoKernelBackward(BackwardLaunches):
         plan = self.plan
         makers = (self.q, self.k, self.v, self.dout, self.dk, self.dv, self.row, self.row, None)
         ready = ReadyRows(self.n_rows, plan.group_size * self._query_tiles, plan.num_kv_heads)
-        rest = (ready, self.shape, self.scales, replace(self.config, form=FORM, slots=DKV_SLOTS) if plan.pieces_v > 1 else self.config)
+        rest = (ready, self.shape, self.scales, self.config)
         grid = self._grid(self._key_tiles, plan.num_kv_heads)
         return Launch(dkv_kernel, grid, plan.device, makers, rest, pdl=True)
 

@@ -34,12 +34,9 @@ def shared_keys_partition(consumer: gl.constexpr, desc, buffers, scores_s, bars,
     sums = zeros_of_pieces(CONFIG.block_n, columns, layout, PIECES)
     total = shape.group_size * (tile.high - tile.low)
     mbarrier.wait(bars.k_full, 0)
-    if CONFIG.form == "smem":
-        keys = (gl.to_tensor(0),)
-    else:
-        keys = (piece_of(buffers.k, 0, 0, PIECES).load(operand),)
-        for piece in gl.static_range(1, PIECES):
-            keys = keys + (piece_of(buffers.k, 0, piece, PIECES).load(operand),)
+    keys = (piece_of(buffers.k, 0, 0, PIECES).load(operand),)
+    for piece in gl.static_range(1, PIECES):
+        keys = keys + (piece_of(buffers.k, 0, piece, PIECES).load(operand),)
     mbarrier.wait(bars.v_full, 0)
     count = 0
     dtype: gl.constexpr = buffers.q.dtype
@@ -103,11 +100,7 @@ def _scores(consumer: gl.constexpr, count, total, keys, buffers, bars, CONFIG: g
     s_token = zero
     for piece in gl.static_range(CONFIG.pieces):
         q_t = piece_of(buffers.q, slot, piece, CONFIG.pieces).slice(consumer * ROWS, ROWS, 0).permute((1, 0))
-        if CONFIG.form == "smem":
-            k = piece_of(buffers.k, z, piece, CONFIG.pieces)
-        else:
-            k = keys[piece]
-        s_token = warpgroup_mma(k, q_t, s_token, use_acc=piece > 0, is_async=True)
+        s_token = warpgroup_mma(keys[piece], q_t, s_token, use_acc=piece > 0, is_async=True)
     if count < total:
         mbarrier.wait(bars.do_full.index(slot), phase)
     lse = buffers.lse.index(slot).slice(consumer * ROWS, ROWS, 0).load(gl.SliceLayout(0, layout))

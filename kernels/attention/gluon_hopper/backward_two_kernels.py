@@ -81,7 +81,8 @@ def dq_kernel(q_desc, k_desc, v_desc, do_desc, dq_desc, out, lse_rows, lse_padde
     slots: gl.constexpr = CONFIG.slots
     buffers = DqBuffers(
         q=q_s, do=do_s, k=k_s, v=v_s, q_full=mbarriers(2), do_full=mbarriers(2), k_full=mbarriers(slots),
-        k_empty=mbarriers(slots, 2), v_full=mbarriers(v_slots), v_empty=mbarriers(v_slots, 2), stored=mbarriers(0, 2))  # fmt: skip
+        k_empty=mbarriers(slots, 2), v_full=mbarriers(v_slots), v_empty=mbarriers(v_slots, 2),
+        stored=mbarriers(0, 2))  # fmt: skip
     m, h, batch = program_tile_of_grid(sizes.num_heads, CONFIG.causal and not CONFIG.has_window)
     if CONFIG.causal:
         m = gl.cdiv(sizes.seqlen_q, 2 * CONFIG.block_m) - 1 - m  # the longest first

@@ -15,7 +15,6 @@ BOX_COLUMNS = 64  # of what TMA loads from a page that holds no whole block
 PACKED_FIELDS = 8  # numbers of an entry of the list of packed sequences' tiles
 MOST_PACKED = 128  # head_dim of packed sequences
 MOST_BLOCKS = 2**15  # key blocks whose numbers fit in half of a schedule entry
-SLOTS = 2  # blocks of queries, or of keys, under way in a backward kernel
 PREPARED_ROWS = 16  # rows of a program of prepare_kernel
 HEAD_DIMS = (64, 128, 256, 512)  # other head_dims are padded: TMA fills the columns with zeros
 WIDE_KEYS, NARROW_VALUES = 192, 128  # head_dims of keys and of values in training of latent attention
@@ -79,6 +78,8 @@ class BackwardTiles:
     block_n: int  # keys of a program, or of a step of the kernel for dQ
     fragments: int = 0  # 64 x 64 fragments of dQ that a step adds
     scores_in_turn: bool = False  # dP of a step begins after S is packed as P
+    slots: int = 2  # blocks of queries under way, or of keys where a program owns queries
+    v_slots: int = 1  # blocks of values under way where a program owns queries
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +90,7 @@ class BackwardConfig:
     block_n: int
     head_dim: int  # padded
     head_dim_v: int  # padded
-    slots: int  # blocks of queries under way, or of keys where a program owns queries
+    slots: int  # as in BackwardTiles
     causal: bool
     has_window: bool
     masked: bool  # any block may need a mask
@@ -102,8 +103,7 @@ class BackwardConfig:
     unpadded_head_dim: int = 0  # columns of out and dout, where a kernel reads them row by row
     pieces: int = 1  # of a row of queries or keys in shared memory (pieces.py)
     pieces_v: int = 1  # of a row of values or dout
-    v_slots: int = 1  # blocks of values under way where a program owns queries
-    form: str = ""
+    v_slots: int = 1  # as in BackwardTiles
     scores_in_turn: bool = False  # see BackwardTiles
     packed: bool = False  # sequences lie one after the other, and are known on the device alone
     columns: int = 0  # of rows that products over head_dim take: fewer than head_dim where it is padded
@@ -124,9 +124,9 @@ def forward_config(shape: "GluonHopperPlan | PackedShape", tiles: ForwardTiles, 
 
 def backward_config(shape: "GluonHopperPlan | PackedShape", tiles: BackwardTiles, **own: Any) -> BackwardConfig:
     """Return what a backward kernel with these tiles is compiled for; `own` as in `forward_config`."""
-    sizes: dict[str, Any] = {"block_m": tiles.block_m, "block_n": tiles.block_n, "scores_in_turn": tiles.scores_in_turn}
+    sizes: dict[str, Any] = {name: value for name, value in vars(tiles).items() if name != "fragments"}
     columns = product_columns(shape.head_dim, shape.size)
-    return BackwardConfig(**sizes, slots=SLOTS, columns=columns, pieces_v=getattr(shape, "pieces_v", 1), **_fields_of(shape), **own)
+    return BackwardConfig(**sizes, columns=columns, **_fields_of(shape), **own)
 
 
 def product_columns(head_dim: int, size: int) -> int:
@@ -154,7 +154,7 @@ def window_of(causal: bool, window_size: Window, far: int) -> tuple[int, int]:
 
 
 def _fields_of(shape: "GluonHopperPlan | PackedShape") -> dict[str, Any]:
-    sizes = {"head_dim": shape.size, "head_dim_v": shape.size_v, "pieces": shape.pieces}
+    sizes = {"head_dim": shape.size, "head_dim_v": shape.size_v, "pieces": shape.pieces, "pieces_v": shape.pieces_v}
     return sizes | {"causal": shape.causal, "has_window": shape.window_size > 0}
 
 

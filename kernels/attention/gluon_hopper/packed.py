@@ -120,7 +120,7 @@ class PackedShape:
         self.device, self.sequences = q.device, sequences
         _, self.num_heads, self.total_q, self.head_dim = q.shape
         self.size = self.size_v = configs.padded_head_dim(self.head_dim)
-        self.pieces = 1
+        self.pieces = self.pieces_v = 1
         self.total_k = k.shape[2]
         self.group_size = self.num_heads // k.shape[1]
         self.causal, self.softmax_scale = masks[0], masks[2]

@@ -28,7 +28,6 @@ from .forward_tiles import ForwardShape
 from .launch import Descriptor, Launch, Step, addressable, empty_addressable, is_addressable, run_in_order, warm_ups
 
 _Backward = DqWarpgroupBackward | SingleKernelBackward | TwoKernelBackward
-NARROW = True
 _PLANS: PlanCache[GluonHopperPlan] = PlanCache()
 
 
@@ -162,7 +161,7 @@ class GluonHopperPlan:
         ahead = tuning.computes_next_delta(sizes[0], *sizes[3:], self.causal, self.window_size > 0)
         uneven = self.size == 64 and not (two_kernels or self.of_scores or ahead)
         shape = self.with_groups_split(tuning.group_splits(shared, self.multiprocessors, uneven))
-        if self.size == 256 and self.head_dim <= 192 and not self.of_scores and NARROW:
+        if configs.narrow_columns(self.head_dim, self.size) and not self.of_scores:
             shape = copy(shape)
             shape.size = shape.size_v = 192
             shape.pieces = shape.pieces_v = 3

@@ -32,14 +32,9 @@ def _forward(row: tuple[Any, ...], whole_rows: bool = True) -> ForwardTiles:
 
 
 @cache
-def backward_tiles(kernel: str, size: int) -> BackwardTiles:
+def backward_tiles(kernel: str, size: int, values: int = 0, causal_rows: int = 0) -> BackwardTiles:
     """Return the tiles of a backward kernel: "sums" of dQ in memory, or one kernel for "keys" and one for "queries"."""
-    if NARROW_192 and size == 192:
-        return BackwardTiles(64, 64, 0, kernel == "queries" and TURN)
-    return BackwardTiles(*_first("backward", kernel=kernel, size=size))
-
-
-NARROW_192, TURN = False, False
+    return BackwardTiles(*_first("backward", kernel=kernel, size=size, values=values, causal_rows=causal_rows))
 
 
 def heads_by_length(heads: int, key_tiles: int, programs: int, causal: bool, window: bool) -> tuple[int, int]:
