@@ -63,22 +63,22 @@ def load_out(out, first, seqlen_q, out_m, CONFIG: gl.constexpr):
     WIDTH: gl.constexpr = CONFIG.head_dim_v // CONFIG.pieces_v
     layout: gl.constexpr = _whole_sectors(CONFIG.block_m, WIDTH)
     rows = first + gl.arange(0, CONFIG.block_m, gl.SliceLayout(1, layout))
-    columns = gl.arange(0, WIDTH, gl.SliceLayout(0, layout))
-    place = out + (rows.to(gl.int64) * out_m * 8)[:, None] + columns[None, :]
-    inside = (rows < seqlen_q)[:, None]
-    found = (gl.load(place, mask=inside & (columns < CONFIG.unpadded_head_dim)[None, :], other=0.0),)
-    for piece in gl.static_range(1, CONFIG.pieces_v):
-        wanted = inside & (columns + piece * WIDTH < CONFIG.unpadded_head_dim)[None, :]
-        found = found + (gl.load(place + piece * WIDTH, mask=wanted, other=0.0),)
+    found = ()
+    for piece in gl.static_range(CONFIG.pieces_v):
+        columns = gl.arange(0, WIDTH, gl.SliceLayout(0, layout)) + piece * WIDTH
+        inside = (rows < seqlen_q)[:, None] & (columns < CONFIG.unpadded_head_dim)[None, :]
+        place = out + (rows.to(gl.int64) * out_m * 8)[:, None] + columns[None, :]
+        found = found + (gl.load(place, mask=inside, other=0.0),)
     return found
 
 
 @gluon.jit
 def delta_of(out, dout, PIECES: gl.constexpr):
-    """Return rowsum(dout x out) (FlashAttention-2, algorithm 2, line 4); the pieces of dout are in shared memory."""
-    products = out[0].to(gl.float32) * dout[0].load(out[0].type.layout).to(gl.float32)
+    """Return rowsum(dout x out) (FlashAttention-2, algorithm 2, line 4); pieces of `dout` are in shared memory."""
+    first = dout[0].load(out[0].type.layout)
+    products = out[0].to(gl.float32) * first.to(gl.float32)
     for piece in gl.static_range(1, PIECES):
-        products += out[piece].to(gl.float32) * dout[piece].load(out[0].type.layout).to(gl.float32)
+        products += out[piece].to(gl.float32) * dout[piece].load(out[piece].type.layout).to(gl.float32)
     return gl.sum(products, 1)
 
 

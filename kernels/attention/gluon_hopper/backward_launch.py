@@ -162,7 +162,7 @@ class GroupParts:
         heads = plan.num_kv_heads // plan.group_splits
         rest = (
             *(dk.stride()[:3], dv.stride()[:3], plan.seqlen_k, heads, plan.group_splits),
-            *(_MERGED_ROWS, width, plan.head_dim, 1 << (width - 1).bit_length(), True),
+            *(_MERGED_ROWS, width, plan.head_dim, configs.padded_head_dim(plan.head_dim), True),
         )
         grid = (-(-plan.seqlen_k // _MERGED_ROWS), plan.batch * heads, 1)
         self.sum = Launch(sum_parts_kernel, grid, plan.device, [None] * 4, rest, pdl=True)
@@ -314,7 +314,8 @@ class TwoKernelBackward(BackwardLaunches):
     """Launches for dQ with delta, then for dK and dV."""
 
     def __init__(self, plan: GluonHopperPlan, like: BackwardInputs) -> None:
-        for_keys, for_queries = (tuning.backward_tiles(x, plan.size, plan.size_v) for x in ("keys", "queries"))
+        asked = (plan.size, plan.size_v, plan.seqlen_q if plan.causal and not plan.window_size else 0)
+        for_keys, for_queries = (tuning.backward_tiles(kernel, *asked) for kernel in ("keys", "queries"))
         super().__init__(plan, for_keys, like)
         self._counters = plan.batch * plan.num_kv_heads
         rest = (self.n_rows, self._counters, _ZEROED, True)
@@ -326,11 +327,9 @@ class TwoKernelBackward(BackwardLaunches):
 
     def _launch_queries(self, tiles: configs.BackwardTiles, like: BackwardInputs) -> Launch:
         plan = self.plan
-        dq = plan.gradients_like(*like[:3])[0]
-        rows, keys = ([1, 1, n, plan.size // plan.pieces] for n in (tiles.block_m, tiles.block_n))
-        of_do, values = ([1, 1, n, plan.size_v // plan.pieces_v] for n in (tiles.block_m, tiles.block_n))
-        tiled = map(Descriptor, (like.q, like.k, like.v, like.dout, dq), (rows, keys, values, of_do, rows))
-        makers = (*tiled, None, None, None, None)
+        keys = Descriptor(like.k, [1, 1, tiles.block_n, plan.size // plan.pieces])
+        values = Descriptor(like.v, [1, 1, tiles.block_n, plan.size_v // plan.pieces_v])
+        makers = (self.q, keys, values, self.dout, self.dq, None, None, None, None)
         rest = (
             tuple(stride // 8 for stride in like.out.stride()[:3]),
             DqSizes(

@@ -34,9 +34,9 @@ def shared_keys_partition(consumer: gl.constexpr, desc, buffers, scores_s, bars,
     sums = zeros_of_pieces(CONFIG.block_n, columns, layout, PIECES)
     total = shape.group_size * (tile.high - tile.low)
     mbarrier.wait(bars.k_full, 0)
-    keys = ()
-    for piece in gl.static_range(PIECES):
-        keys += (piece_of(buffers.k, 0, piece, PIECES).load(operand),)  # type: ignore[assignment]
+    keys = (piece_of(buffers.k, 0, 0, PIECES).load(operand),)
+    for piece in gl.static_range(1, PIECES):
+        keys = keys + (piece_of(buffers.k, 0, piece, PIECES).load(operand),)
     mbarrier.wait(bars.v_full, 0)
     count = 0
     dtype: gl.constexpr = buffers.q.dtype

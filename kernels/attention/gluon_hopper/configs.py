@@ -90,7 +90,7 @@ class BackwardConfig:
     block_n: int
     head_dim: int  # padded
     head_dim_v: int  # padded
-    slots: int  # see BackwardTiles
+    slots: int  # as in BackwardTiles
     causal: bool
     has_window: bool
     masked: bool  # any block may need a mask
@@ -103,7 +103,7 @@ class BackwardConfig:
     unpadded_head_dim: int = 0  # columns of out and dout, where a kernel reads them row by row
     pieces: int = 1  # of a row of queries or keys in shared memory (pieces.py)
     pieces_v: int = 1  # of a row of values or dout
-    v_slots: int = 1  # see BackwardTiles
+    v_slots: int = 1  # as in BackwardTiles
     scores_in_turn: bool = False  # see BackwardTiles
     packed: bool = False  # sequences lie one after the other, and are known on the device alone
     columns: int = 0  # of rows that products over head_dim take: fewer than head_dim where it is padded
@@ -124,8 +124,7 @@ def forward_config(shape: "GluonHopperPlan | PackedShape", tiles: ForwardTiles, 
 
 def backward_config(shape: "GluonHopperPlan | PackedShape", tiles: BackwardTiles, **own: Any) -> BackwardConfig:
     """Return what a backward kernel with these tiles is compiled for; `own` as in `forward_config`."""
-    sizes: dict[str, Any] = {"block_m": tiles.block_m, "block_n": tiles.block_n, "scores_in_turn": tiles.scores_in_turn}
-    sizes |= {"slots": tiles.slots, "v_slots": tiles.v_slots, "pieces_v": shape.pieces_v}
+    sizes: dict[str, Any] = {name: value for name, value in vars(tiles).items() if name != "fragments"}
     columns = product_columns(shape.head_dim, shape.size)
     return BackwardConfig(**sizes, columns=columns, **_fields_of(shape), **own)
 
@@ -155,7 +154,7 @@ def window_of(causal: bool, window_size: Window, far: int) -> tuple[int, int]:
 
 
 def _fields_of(shape: "GluonHopperPlan | PackedShape") -> dict[str, Any]:
-    sizes = {"head_dim": shape.size, "head_dim_v": shape.size_v, "pieces": shape.pieces}
+    sizes = {"head_dim": shape.size, "head_dim_v": shape.size_v, "pieces": shape.pieces, "pieces_v": shape.pieces_v}
     return sizes | {"causal": shape.causal, "has_window": shape.window_size > 0}
 
 

@@ -32,12 +32,9 @@ def _forward(row: tuple[Any, ...], whole_rows: bool = True) -> ForwardTiles:
 
 
 @cache
-def backward_tiles(kernel: str, size: int, values: int = 0) -> BackwardTiles:
-    """Return the tiles of a backward kernel: "sums" of dQ in memory, or one kernel for "keys" and one for "queries".
-
-    values: their padded head_dim, where it may differ from `size`, that of keys.
-    """
-    return BackwardTiles(*_first("backward", kernel=kernel, size=size, values=values or size))
+def backward_tiles(kernel: str, size: int, values: int = 0, causal_rows: int = 0) -> BackwardTiles:
+    """Return the tiles of a backward kernel: "sums" of dQ in memory, or one kernel for "keys" and one for "queries"."""
+    return BackwardTiles(*_first("backward", kernel=kernel, size=size, values=values, causal_rows=causal_rows))
 
 
 def heads_by_length(heads: int, key_tiles: int, programs: int, causal: bool, window: bool) -> tuple[int, int]:

@@ -37,7 +37,7 @@ from tests.kernels.attention.gluon_hopper.interleavings.registers import Pointer
 KINDS = [
     *((DqWarpgroupBackward, head_dim) for head_dim in (64, 80, 128)),
     (SingleKernelBackward, 128),
-    *((TwoKernelBackward, head_dim) for head_dim in (64, 128, configs.WIDE_KEYS, 256)),
+    *((TwoKernelBackward, head_dim) for head_dim in (64, 128, 160, configs.WIDE_KEYS, 256)),
 ]
 SHAPES = [(2, 1, 200, 300), (2, 2, 256, 384), (2, 1, 700, 700)]  # heads, key heads, queries, keys
 MASKS = [(False, 0), (True, 0), (True, 70)]  # causal, window_size
@@ -130,7 +130,7 @@ def test_a_wait_or_an_arrival_that_is_left_out_is_found(kind, head_dim, module, 
             run(launch, 0, seed)
 
 
-@pytest.mark.parametrize("head_dim", [64, 128, configs.WIDE_KEYS, 256])
+@pytest.mark.parametrize("head_dim", [64, 128, 160, configs.WIDE_KEYS, 256])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("mask", MASKS)
 def test_keys_await_as_many_programs_as_count_themselves_when_both_halves_of_their_rows_are_stored(
