@@ -34,21 +34,21 @@ def shared_keys_partition(consumer: gl.constexpr, desc, buffers, scores_s, bars,
     sums = zeros_of_pieces(CONFIG.block_n, columns, layout, PIECES)
     total = shape.group_size * (tile.high - tile.low)
     mbarrier.wait(bars.k_full, 0)
-    keys = (piece_of(buffers.k, 0, 0, PIECES).load(operand),)
-    for piece in gl.static_range(1, PIECES):
-        keys = keys + (piece_of(buffers.k, 0, piece, PIECES).load(operand),)
+    keys = ()
+    for piece in gl.static_range(PIECES):
+        keys = keys + (piece_of(buffers.k, 0, piece, PIECES).load(operand),)  # type: ignore[assignment]
     mbarrier.wait(bars.v_full, 0)
     count = 0
     dtype: gl.constexpr = buffers.q.dtype
     s_token, dp_token, lse, delta = _scores(consumer, count, total, keys, buffers, bars, CONFIG)
-    p, dp, delta = _probabilities(s_token, dp_token, lse, delta, scales.log2, dtype, CONFIG)
+    block = _probabilities(s_token, dp_token, lse, delta, scales.log2, dtype, CONFIG)
     edges = (tile.low, tile.left, tile.right, tile.high)
     for _member in range(shape.group_size):
         for PART in gl.static_range(3):
             if PART == 1 or (CONFIG.masked if PART == 0 else CONFIG.has_window):
                 for m in range(edges[PART], edges[PART + 1]):
-                    count, p, dp, delta, sums = _step(
-                        consumer, count, m, total, p, dp, delta, sums, keys, buffers, scores_s, bars, tile.n0, shape,
+                    count, block, sums = _step(
+                        consumer, count, m, total, block, sums, keys, buffers, scores_s, bars, tile.n0, shape,
                         scales.log2, CONFIG, PART != 1)  # fmt: skip
     pair_sync()  # keys and values have been read: their tiles take the gradients to TMA
     if consumer == 0:
@@ -58,9 +58,10 @@ def shared_keys_partition(consumer: gl.constexpr, desc, buffers, scores_s, bars,
 
 
 @gluon.jit
-def _step(consumer: gl.constexpr, count, m, total, p, dp, delta, sums, keys, buffers, scores_s, bars, n0, shape, scale,
+def _step(consumer: gl.constexpr, count, m, total, block, sums, keys, buffers, scores_s, bars, n0, shape, scale,
           CONFIG: gl.constexpr, MASKED: gl.constexpr):  # fmt: skip
-    """Add one block of queries to dV or dK; meanwhile compute the next block's scores."""
+    """Add one block of queries (P, dP and delta) to dV or dK; meanwhile compute the next block's scores."""
+    p, dp, delta = block
     dtype: gl.constexpr = buffers.q.dtype
     ROWS: gl.constexpr = CONFIG.block_m // 2
     PIECES: gl.constexpr = CONFIG.pieces
@@ -82,8 +83,7 @@ def _step(consumer: gl.constexpr, count, m, total, p, dp, delta, sums, keys, buf
     s_token, dp_token, lse, delta = _scores(consumer, count, total, keys, buffers, bars, CONFIG)
     sums, s_token = wait_for_pieces(2 * PIECES, sums, s_token, PIECES)
     mbarrier.arrive(bars.empty.index(slot), count=1)
-    p, dp, delta = _probabilities(s_token, dp_token, lse, delta, scale, dtype, CONFIG)
-    return count, p, dp, delta, sums
+    return count, _probabilities(s_token, dp_token, lse, delta, scale, dtype, CONFIG), sums
 
 
 @gluon.jit
