@@ -129,12 +129,12 @@ def _names(
     (causal, window_size, scale), (q, k, _) = masks, tensors
     call = FeatureCall(found, causal, window_size, plans.scale_of(scale, q.shape[3]), "ieee", bounds)
     plan = feature_calls.faster(call, *tensors, wanted)
-    if isinstance(plan, (routes.Route, routes._DecodingRoute)) and bounds is None:
+    if isinstance(plan, (routes.Route, routes._DecodingRoute)):
         forward, backward = (routes.name(way, q, k, scale, window_size, causal) for way in ("forward", "backward"))
         return forward, backward
-    if plan is None:
+    if plan is None or type(plan).__name__ == "TritonPlan":
         return "triton_fa2", "triton_fa2"
-    return "gluon_hopper", "triton_fa2" if isinstance(plan, routes.Route) else "gluon_hopper"
+    return "gluon_hopper", "triton_fa2" if isinstance(plan, feature_calls._ForwardOnHopper) else "gluon_hopper"
 
 
 def _packed(

@@ -24,6 +24,7 @@ from .registry import UnsupportedCase
 _NO_FEATURES = Features()
 _uncompiled: Any = None  # `by_kernels`, once a compiled program has called it for more than out
 BY_PARTS = "paged"  # how `way_over_pages` names `paged.attend`
+_SHORT_WINDOW = 128  # keys, with sinks at head_dim 64: triton_fa2's forward takes 0.74 of gluon_hopper's time (H200)
 RowMasks = tuple[bool, Window, float | None]  # causal, window_size, softmax_scale
 _NAMES = tuple(each.name for each in fields(Features))
 
@@ -405,13 +406,24 @@ def by_kernels(
 
 def faster(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, wanted: Wanted = _PLAIN_RESULT) -> Any:
     """Return what computes a FeatureCall faster than its own kernels, see `_on_hopper`; None: nothing does."""
-    widths = isinstance(call.window_size, tuple)
-    if (wanted == _PLAIN_RESULT and not widths) or (call.bounds is not None and not call.features.asked):
-        return None if wanted.deterministic or wanted.return_max_logits else _on_hopper(call, q, k, v)
-    if call.features.asked or wanted.deterministic or invariant.wanted() or (widths and not _runs_now(q, k, v)):
-        return None
-    plan = routes.plan_of(q, k, v, call.causal, call.window_size, call.scale)
+    if wanted == _PLAIN_RESULT and not isinstance(call.window_size, tuple):
+        return _on_hopper(call, q, k, v)
+    plan = None if wanted.deterministic else _plan_without_features(call, q, k, v)
     return None if wanted.return_max_logits and getattr(plan, "forward_with_more", None) is None else plan
+
+
+def _plan_without_features(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> plans.AttentionPlan | None:
+    """Return the plan of the fastest kernels for a FeatureCall without features, where there are any."""
+    if call.features.asked or invariant.wanted():
+        return None
+    if call.bounds is not None:
+        return _on_hopper(call, q, k, v)
+    if isinstance(call.window_size, tuple):
+        narrow = q.dtype.itemsize == 2 and 32 < q.shape[3] <= 64  # then these kernels take 0.5 and 0.7 of the time
+        short = sum(features.reach(False, call.window_size, _SHORT_WINDOW)) < _SHORT_WINDOW
+        if (narrow and short) or not _runs_now(q, k, v):
+            return None
+    return routes.plan_of(q, k, v, call.causal, call.window_size, call.scale)
 
 
 def _on_hopper(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
@@ -423,11 +435,8 @@ def _on_hopper(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> 
     if isinstance(call.window_size, tuple) or torch.are_deterministic_algorithms_enabled() or invariant.wanted():
         return None
     plain = call.packed and not call.features.asked
-    bent = bounds is None and call.features.asked in (("softcap",), ("alibi_slopes",), ("document_ids",))
+    bent = bounds is None and call.features.asked in (("softcap",), ("alibi_slopes",))
     if not (plain or ((bent or (sinks and (bounds is None or call.packed))) and routes.takes(q, k, v))):
-        return None
-    options = (call.scale, call.window_size, call.causal)
-    if call.features.document_ids is not None and routes.name("documents", q[:1], k[:1], *options) != "gluon_hopper":
         return None
     if bounds is None:
         options = (call.scale, call.window_size, call.causal or not call.window_size)  # no form of full masks alone
@@ -440,6 +449,8 @@ def _on_hopper(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> 
         from .attention.gluon_hopper.scores import with_scores
 
         return with_scores(call.features, q, k, v, masks)
+    if sinks and bounds is None and q.shape[3] == 64 and 0 < call.window_size <= _SHORT_WINDOW:
+        return None
     if sinks:
         from .attention.gluon_hopper.sinks import with_sinks
 
@@ -447,8 +458,20 @@ def _on_hopper(call: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> 
     from .attention.gluon_hopper.packed import PackedCall
 
     plan = PackedCall(bounds, *masks)
-    whole = names["backward"] == "gluon_hopper"
-    return plan if whole else routes.Route(None, plan.output, plan.forward, lambda *saved: call.backward(*saved)[:3])
+    return plan if names["backward"] == "gluon_hopper" else _ForwardOnHopper(plan, call)
+
+
+class _ForwardOnHopper:
+    """Packed sequences whose forward gluon_hopper computes, and whose backward triton_fa2 does."""
+
+    prepare: plans.Prepare | None = None
+
+    def __init__(self, packed: Any, call: Any) -> None:
+        self.output, self.forward, self._call = packed.output, packed.forward, call
+
+    def backward(self, *saved: torch.Tensor) -> plans.Tensors:
+        """Return dq, dk and dv."""
+        return self._call.backward(*saved)[:3]
 
 
 # Tensors of both operators, without the sinks.

@@ -136,9 +136,9 @@ def reach(causal: bool, window_size: Window, far: int) -> tuple[int, int]:
 class SequenceBounds(NamedTuple):
     """Where sequences lie in rows of q and of k: int32 (sequences,), and numbers that none is longer than."""
 
-    starts_q: Any  # None: a sequence is a whole row, or left out if its end is 0
+    starts_q: torch.Tensor
     ends_q: torch.Tensor  # after the last row
-    starts_k: Any
+    starts_k: torch.Tensor
     ends_k: torch.Tensor
     longest_q: int
     longest_k: int

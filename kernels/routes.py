@@ -19,7 +19,7 @@ import torch
 
 from . import choice, invariant, plans, problem, registry, tables
 from .attention.gluon_hopper.configs import takes_head_dims
-from .features import Features, Window, reach
+from .features import Window, reach
 from .plans import Decided, Masks, Options, Prepare, Tensors, check_inputs, plan_key
 from .problem import CAPTURED, EAGER, FORWARD, TRAINING
 from .ruled import Attend, Bind, Ruled
@@ -401,7 +401,7 @@ def decodes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
 def name(
     direction: str, q: torch.Tensor, k: torch.Tensor, scale: float | None, window_size: Window = 0, causal: bool = True
 ) -> str:
-    """Return the implementation that computes a direction, or documents, of tensors that `takes` accepts."""
+    """Return the implementation that computes a direction of tensors that `takes` accepts."""
     if q.dtype == torch.float32 or (scale is not None and scale <= 0):
         return _PORTABLE
     if q.device.type != "cuda" or _capability(q.device) != HOPPER or not _has_gluon():
@@ -409,9 +409,12 @@ def name(
     heads, queries = q.shape[0] * q.shape[1], q.shape[2]
     if isinstance(window_size, tuple):  # as one of as many keys
         window_size = sum(reach(False, window_size, queries + k.shape[2])) // 2 + 1
+    sizes = {"heads": heads, "rows": heads * queries, "queries": queries, "keys": k.shape[2]}
     asked = {"direction": direction, "head_dim": q.shape[3], "grouped": q.shape[1] != k.shape[1], "causal": causal}
-    asked |= {"heads": heads, "rows": heads * queries, "queries": queries, "keys": k.shape[2], "window": window_size}
-    found = _table("routes of masks", q.device).first(**asked) or _table("routes", q.device).first(**asked)
+    found = _table("routes", q.device).first(**asked, **sizes, window=window_size)
+    if window_size and not causal and direction == "forward":
+        both = _table("routes of windows on both sides", q.device)
+        found = both.first(head_dim=q.shape[3], window=window_size) or found
     return found[0] if found else _PORTABLE
 
 
@@ -449,15 +452,7 @@ def _triton_decode(
     return plan_of_all(q, k, v, Options("NHD", softmax_scale, causal, window_size)).output
 
 
-def _features(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *options: *Options) -> tuple[Callable[..., Any], ...]:
-    from .attention.triton_fa2.features.call import FeatureCall
-
-    check_inputs("triton_fa2", q, k, v, DTYPES)
-    call = FeatureCall(Features(), *options[:2], plans.scale_of(options[2], q.shape[3]), "ieee")
-    return lambda *tensors: call.forward(*tensors)[0], call.forward, lambda *saved: call.backward(*saved)[:-1]
-
-
-_PLANS = {"triton_fa2": _triton_fa2, "gluon_hopper": _gluon_hopper, "triton_fa2 (features)": _features}
+_PLANS = {"triton_fa2": _triton_fa2, "gluon_hopper": _gluon_hopper}
 
 
 def _contiguous_rows(x: torch.Tensor) -> torch.Tensor:

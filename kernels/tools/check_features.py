@@ -68,7 +68,6 @@ def cases(times: int = 1, head_dim: int = 16, lengths: tuple[int, int] = (17, 20
     listed = numbers(2, 2, -(-4 * q // 64), -(-7 * k // 64)) > 0
     listed[0, 1, 0] = listed[:, 0, :, 1] = False  # queries without a key, and keys without a query
     of_blocks, of_all = block_mask(listed[:, :1]), block_mask(listed[:1])
-    of_rows = torch.stack([torch.arange(k) // (11 * times), -torch.arange(k) // 5, torch.zeros(k, dtype=torch.int64)])
     several = {"softcap": 2.0, "sinks": numbers(2), "alibi_slopes": of_heads, "dropout_p": 0.2}
     kept, bent = {"dropout_p": 0.3, "dropout_seed": (7 << 32) + 5}, several | {"dropout_p": 0.0}
     return {
@@ -86,7 +85,6 @@ def cases(times: int = 1, head_dim: int = 16, lengths: tuple[int, int] = (17, 20
         "learned mask": FeatureCase("mask_gradient", (2, 2, 2, q, k, d, d), asked={"mask": numbers(1, 2, q, k)}),
         "prefixes": FeatureCase("prefix_lengths", (3, 1, 1, k, k, d, d), True, asked={"prefix_lengths": prefixes}),
         "documents": FeatureCase("document_ids", (1, 2, 1, q, k, d, d), True, asked={"document_ids": blocks(1, k, 7)}),
-        "documents of rows": FeatureCase("document_ids", (3, 2, 1, k, k, d, d), True, asked={"document_ids": of_rows}),
         "blocks": FeatureCase("block_mask", (2, 1, 1, 4 * q, 7 * k, d, d), asked={"block_mask": of_blocks}),
         "blocks, causal": FeatureCase("block_mask", (2, 2, 1, 4 * q, 7 * k, d, d), True, asked={"block_mask": of_all}),
         "dropout": FeatureCase("dropout", (2, 2, 1, q, k, d, d), True, asked=kept),

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kernels import routes
+from kernels import feature_calls, routes
 from results.files import columns
 from results.files.journal import published_folders
 from results.records import Case, measurement_from_json
@@ -47,9 +47,9 @@ def test_a_call_goes_to_the_kernels_that_are_faster_there(ways, shape, more, exp
     batch, heads, queries, head_dim = shape
     of_keys = (batch, more.get("kv_heads", heads), more.get("keys", queries), head_dim)
     q, k = (OnGpu(each, getattr(torch, more.get("dtype", "bfloat16"))) for each in (shape, of_keys))
-    window = more.get("window", 0)
-    window = tuple(window) if isinstance(window, list) else window
-    picked = {routes.name(way, q, k, more.get("scale"), window, more.get("causal", True)) for way in ways}
+    picked = {
+        routes.name(way, q, k, more.get("scale"), more.get("window", 0), more.get("causal", True)) for way in ways
+    }
     assert picked == {expected}
 
 
@@ -116,9 +116,9 @@ def test_no_published_shape_goes_to_the_slower_kernel() -> None:
         q = OnGpu((case.batch, case.num_heads, case.seqlen_q, case.head_dim), dtype)
         k = OnGpu((case.batch, case.num_kv_heads, case.seqlen_k, case.head_dim), dtype)
         picked = routes.name(DIRECTIONS[mode], q, k, None, case.window_size, case.causal)
-        if times.get(picked, 0.0) > 1.1 * min(
-            times.values()
-        ):  # a tenth: two runs of one kernel differ by up to a few percent
+        if case.features == "sinks" and case.head_dim == 64 and 0 < case.window_size <= feature_calls._SHORT_WINDOW:
+            picked = "triton_fa2"
+        if times[picked] > 1.1 * min(times.values()):  # a tenth: two runs of one kernel differ by up to a few percent
             wrong.append((q.shape, case.seqlen_k, mode))
     assert not wrong
 

@@ -19,8 +19,7 @@ from .configs import HALF, HEAD_DIMS, MOST_PACKED, SCORES, takes_head_dims, take
 DTYPES = (torch.bfloat16, torch.float16)
 _SCORES = (
     "Of features, gluon_hopper takes sinks, or for whole sequences in bfloat16 with a positive scale a softcap of at "
-    "least 2 (head_dim 1 to 256), slopes (65 to 128), or document_ids (8 to 128 in steps of 8; no window, and as many "
-    "queries as keys) alone."
+    "least 2 (head_dim 1 to 256) or slopes (head_dim 65 to 128) alone."
 )
 _HEAD_DIMS = "head_dim_v must be head_dim, or 128 where head_dim is 129 to 192."
 TRITON_VERSIONS = ((3, 6), (4, 0))  # the first that serves, the first that may not
@@ -127,8 +126,6 @@ def _refuses(case: AttentionCase, device: Device) -> str | None:
     if case.head_dim_v not in (None, case.head_dim) and not takes_head_dims(case.head_dim or 0, case.head_dim_v):
         return f"gluon_hopper got head_dim {case.head_dim} and head_dim_v {case.head_dim_v}: {_HEAD_DIMS}"
     asked = set(case.asked or ())
-    if "document_ids" in asked and (case.window_size or case.seqlen_q != case.seqlen_k):
-        return _SCORES
     for name in asked & set(SCORES):
         if len(asked) > 1 or case.dtype not in (None, "bfloat16") or (case.head_dim or 128) not in SCORES[name]:
             return _SCORES

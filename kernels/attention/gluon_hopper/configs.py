@@ -21,7 +21,6 @@ WIDE_KEYS, NARROW_VALUES = 192, 128  # head_dims of keys and of values in traini
 HALVED, HALF = 512, 256  # a head_dim whose output is computed by halves, and a half of it
 ONLY_TWO_KERNELS = (WIDE_KEYS, 256)  # head_dims whose backward has no other kind
 SCORES = {"softcap": range(1, 257), "alibi_slopes": range(65, 129)}  # head_dims; slopes at 64 would spill 456 bytes
-SCORES["document_ids"] = range(8, MOST_PACKED + 1, 8)
 PIECES = {WIDE_KEYS: 3, HALVED: 2}  # of a row in shared memory (pieces.py); one, if nothing is said
 
 

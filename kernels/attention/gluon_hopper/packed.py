@@ -59,35 +59,28 @@ class PackedCall:
         """Return out like q; 0 in rows that are nobody's."""
         return self.forward(q, k, v)[0]
 
-    def forward(self, *given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return out and the base-2 logsumexp (1, num_heads, total_q), +inf for a row that sees no key.
-
-        given: q, k and v, and room for both results unless it is allocated.
-        """
-        q, k, v, launches = self._launches(PackedForward, *given[:3])
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return out and the base-2 logsumexp (1, num_heads, total_q), +inf for a row that sees no key."""
+        q, k, v, launches = self._launches(PackedForward, q, k, v)
         with device_guard(q.device):
-            return launches((q, k, v, *given[3:]), self._bounds, self._table)
+            return launches(q, k, v, self._bounds, self._table)
 
-    def backward(self, *saved: torch.Tensor, room: Any = ()) -> Tensors:
-        """Return dq, dk and dv, in `room` if it is given; saved: a BackwardInputs."""
-        out, dout = map(addressable, (saved[3], saved[5]))
-        q, k, v, launches = self._launches(PackedBackward, *saved[:3], out, dout)
-        with device_guard(out.device):
-            return launches(BackwardInputs(q, k, v, out, saved[4], dout), self._bounds, room)
+    def backward(self, *saved: torch.Tensor) -> Tensors:
+        """Return dq, dk and dv; saved: a BackwardInputs."""
+        *tensors, launches = self._launches(PackedBackward, *saved[:3])
+        with device_guard(saved[0].device):
+            return launches(BackwardInputs(*tensors, *saved[3:]), self._bounds)
 
-    def _launches(self, kind: Any, *tensors: torch.Tensor) -> tuple[Any, ...]:
-        """Return q, k and v, copied if TMA cannot address them, and the launches. They may come with out and dout."""
-        q, k, v, *more = tensors
-        own = kind, self._key, *(x.stride() for x in more)
-        known = _LAUNCHES.get(plan_key(q, k, v, own))
+    def _launches(self, kind: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[Any, ...]:
+        """Return q, k and v, copied if TMA cannot address them, and the launches for such tensors."""
+        known = _LAUNCHES.get(plan_key(q, k, v, (kind, self._key)))
         if known is not None:
             return q, k, v, known
         q, k, v = map(addressable, (q, k, v))
-        key = plan_key(q, k, v, own)
+        key = plan_key(q, k, v, (kind, self._key))
         known = _LAUNCHES.get(key)
         if known is None:
-            pages = () if more else filter(None, self._key[-1:])
-            known = _LAUNCHES.remember(key, kind((q, k, v, *more), self._bounds, self._masks, *pages))
+            known = _LAUNCHES.remember(key, kind(q, k, v, self._bounds, self._masks, *filter(None, self._key[-1:])))
         return q, k, v, known
 
 
@@ -138,8 +131,9 @@ class PackedShape:
 class PackedForward:
     """Computes the output and the base-2 logsumexp of packed tensors with the shapes and strides of these."""
 
-    def __init__(self, given: Any, bounds: SequenceBounds, masks: Masks, pages: Any = None) -> None:
-        q, k, v = given
+    def __init__(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: SequenceBounds, masks: Masks, pages: Any = None
+    ) -> None:
         shape = PackedShape(q, k, len(bounds.starts_q), masks)
         long, total_k = pages[2:4] if pages else (shape.sequences, shape.total_k)
         length_q, length_k = map(tuning.packed_length, bounds[4:6])
@@ -160,17 +154,19 @@ class PackedForward:
                 *(shape.total_q, shape.total_k, shape.window),
             ),
             shape.softmax_scale * LOG2_E,
-            tuple(stride // 8 for stride in packed_like(q).stride()[:3]),
+            tuple(stride // 8 for stride in _packed_like(q).stride()[:3]),
         )
         unpadded = 0 if shape.head_dim == shape.size else shape.head_dim
         own = {"unpadded_head_dim": unpadded, "page_size": page_size}
         config = configs.forward_config(shape, tiles, masked=True, packed=True, **own)
         self._launch = Launch(forward_kernel, (programs, 1, 1), shape.device, makers, (*rest, config), pdl=True)
 
-    def __call__(self, given: Any, bounds: SequenceBounds, table: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    def __call__(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: SequenceBounds, table: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return out (1, num_heads, total_q, head_dim) and lse (1, num_heads, total_q)."""
-        q, k, v, *room = given
-        out, lse = room or (packed_like(q), q.new_empty(q.shape[:3], dtype=torch.float32))
+        out = _packed_like(q)
+        lse = q.new_empty(q.shape[:3], dtype=torch.float32)
         listed = self._tiles.room(q)
         listing = (self._tiles.launch, (listed, *bounds[:4]))
         unused = out, lse, lse, lse, lse, lse if table is None else table
@@ -184,19 +180,18 @@ class PackedBackward:
     The last bits of dq depend on the order of additions.
     """
 
-    def __init__(self, given: Any, bounds: SequenceBounds, masks: Masks) -> None:
-        q, k, v, out, dout = given
+    def __init__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: SequenceBounds, masks: Masks) -> None:
         shape = self._shape = PackedShape(q, k, len(bounds.starts_q), masks)
         tiles = self._block = tuning.backward_tiles("sums", shape.size)
         self._n_m = most_tiles(shape.total_q, shape.sequences, tiles.block_m)
         self._tiles = TileList(shape, tiles.block_n, tiles.block_m, self._n_m)
-        self._prepare, self._finish = self._launches_of_queries(q, out, dout)
+        self._prepare, self._finish = self._launches_of_queries(q)
         queries, keys = ([1, 1, n, shape.size] for n in (tiles.block_m, tiles.block_n))
         blocks = shape.num_heads * self._n_m
         self._sums, self._rows = blocks * tiles.fragments * FRAGMENT, blocks * tiles.block_m  # of dQ; of lse or delta
         fragment = fragments_of(shape, self._sums)
         row = Descriptor(torch.empty(self._rows, dtype=torch.float32, device="meta"), [tiles.block_m])
-        inputs = map(Descriptor, (q, k, v, dout), (queries, keys, keys, queries))
+        inputs = map(Descriptor, (q, k, v, _packed_like(q)), (queries, keys, keys, queries))
         makers = (*inputs, fragment, None, None, row, row, None, None)
         rest = (
             BackwardShape(
@@ -210,22 +205,23 @@ class PackedBackward:
         grid = (self._tiles.most, k.shape[1], 1)
         self._main = Launch(backward_kernel, grid, shape.device, makers, (*rest, config), pdl=True)
 
-    def _launches_of_queries(self, q: torch.Tensor, out: torch.Tensor, dout: torch.Tensor) -> tuple[Launch, Launch]:
+    def _launches_of_queries(self, q: torch.Tensor) -> tuple[Launch, Launch]:
         """Return the launches in front of and behind the kernel that adds up dQ."""
         shape, tiles, table = self._shape, self._block, self._tiles.table
-        strides = packed_like(q).stride()[1:3]
+        strides = _packed_like(q).stride()[1:3]
         blocks = self._n_m * shape.num_heads
-        rest: tuple[Any, ...] = ((out.stride()[1:3], dout.stride()[1:3]), table, shape.total_q, self._n_m)
+        rest: tuple[Any, ...] = ((strides, strides), table, shape.total_q, self._n_m)
         rest += (tiles.block_m, shape.head_dim, shape.size, True)
         prepare = Launch(packed_prepare_kernel, (blocks, 1, 1), shape.device, (None,) * 7, rest, pdl=True)
         rest = (*strides, table, self._n_m, shape.softmax_scale, tiles.block_m, tiles.fragments, shape.head_dim, True)
         grid = (blocks * tiles.fragments, 1, 1)
         return prepare, Launch(packed_finish_kernel, grid, shape.device, (None,) * 3, rest, pdl=True)
 
-    def __call__(self, given: BackwardInputs, bounds: SequenceBounds, room: Any = ()) -> Tensors:
+    def __call__(self, given: BackwardInputs, bounds: SequenceBounds) -> Tensors:
         """Return dq, dk and dv."""
         q, k, v, out, lse, dout = given[:6]
-        dq, dk, dv = room or map(packed_like, (q, k, v))
+        out, dout = map(_as_packed, (out, dout))
+        dq, dk, dv = map(_packed_like, (q, k, v))
         padded, delta, fragments = (q.new_empty(n, dtype=torch.float32) for n in (self._rows, self._rows, self._sums))
         listed = self._tiles.room(q)
         run_in_order(
@@ -239,7 +235,13 @@ class PackedBackward:
         return dq, dk, dv
 
 
-def packed_like(x: torch.Tensor) -> torch.Tensor:
-    """Return room for (batch, heads, total, head_dim) that lies in memory as (batch, total, heads, head_dim)."""
-    batch, heads, total, head_dim = x.shape
-    return x.new_empty(batch, total, heads, head_dim).transpose(1, 2)
+def _packed_like(x: torch.Tensor) -> torch.Tensor:
+    """Return room for (1, heads, total, head_dim) that lies in memory as (total, heads, head_dim)."""
+    _, heads, total, head_dim = x.shape
+    return x.new_empty(total, heads, head_dim).transpose(0, 1)[None]
+
+
+def _as_packed(x: torch.Tensor) -> torch.Tensor:
+    """Return the tensor itself if it lies in memory as (total, heads, head_dim), else a copy that does."""
+    lies = x.stride()[1:] == (x.shape[3], x.shape[1] * x.shape[3], 1) and x.data_ptr() % 16 == 0
+    return x if lies else _packed_like(x).copy_(x)

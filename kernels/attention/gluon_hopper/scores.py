@@ -13,7 +13,6 @@ import torch
 from ...features import Features
 from ...plans import Masks
 from .configs import SCORES
-from .documents import WithDocuments
 from .plan import GluonHopperPlan, plan_of
 
 LEAST_SOFTCAP = 2.0  # below it, P in 16 bits does not tell the tanh (backward.py)
@@ -41,13 +40,11 @@ class WithScores:
 
 
 def with_scores(features: Features, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, masks: Masks) -> Any:
-    """Return gluon_hopper's plan with softcap, slopes or documents, or None if it does not take the tensors."""
+    """Return gluon_hopper's plan with softcap or slopes, or None if it does not take the tensors."""
     if 0 < features.softcap < LEAST_SOFTCAP or q.dtype != torch.bfloat16 or q.shape[3] != v.shape[3] or masks[2] <= 0:
         return None
     if len(features.asked) > 1 or q.shape[3] not in SCORES.get(features.asked[0], ()):
         return None
-    if features.document_ids is not None:
-        return None if masks[1] or q.shape[2] != k.shape[2] else WithDocuments(features, q, masks)
     of_scores = {"bend": masks[2] / features.softcap} if features.softcap else {"alibi": True}
     plan = plan_of(q, k, v, *masks, **of_scores)
     return None if plan is None else WithScores(features, plan)

@@ -17,7 +17,6 @@ from .forward import key_at, shown_span, span_of_documents, walk_of_keys
 from .scores import (
     add_to_panels,
     capped,
-    end_of,
     kept,
     load_bias,
     load_keys,
@@ -79,7 +78,7 @@ def features_dq_kernel(q, k, v, out, dout, dq, lse_ptr, delta_ptr, tensors, shap
     batch *= CONFIG.together
     own = (batch, head, sequence(tensors, shape, batch))
     first_q, _, seqlen_q, _ = own[2]
-    if start_m >= end_of(tensors, seqlen_q, batch):
+    if start_m >= seqlen_q:
         return
     rows = start_m + tl.arange(0, BLOCK_M)
     ends, first = walk_of_keys(start_m, own, tensors, shape, CONFIG)
@@ -187,7 +186,7 @@ def features_dkdv_kernel(q, k, v, dout, dk, dv, lse_ptr, delta_ptr, tensors, sha
     start_n, head_k, batch = place(shape.seqlen_k, shape.first_b, BLOCK_N, not CONFIG.has_right)
     own = (batch, head_k, sequence(tensors, shape, batch))
     _, first_k, seqlen_q, seqlen_k = own[2]
-    if start_n >= end_of(tensors, seqlen_k, batch):
+    if start_n >= seqlen_k:
         return
     lo, full_lo, full_hi, hi = query_ranges(
         start_n, seqlen_q, seqlen_k, shape.left, shape.right, BLOCK_M, BLOCK_N, CONFIG.has_left, CONFIG.has_right

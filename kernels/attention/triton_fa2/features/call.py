@@ -86,7 +86,7 @@ class FeatureCall:
         lse = torch.empty(q.shape[:3], dtype=lse_dtype, device=q.device)
         if self.bounds is not None:  # rows may be nobody's
             lse.fill_(float("inf"))
-        self.launch("forward", (q, k, v, out), (lse,), (q, k, v))
+        self._launch("forward", (q, k, v, out), (lse,), (q, k, v))
         return out, lse
 
     def backward(self, *saved: torch.Tensor, dlse: torch.Tensor | None = None) -> tuple[torch.Tensor | None, ...]:
@@ -99,14 +99,10 @@ class FeatureCall:
         dq, dk, dv = (self._rows_like(x, x.shape[3]) for x in (q, k, v))
         new = torch.empty if self.bounds is None else torch.zeros
         delta = new(lse.shape, dtype=torch.float32, device=q.device)
-        self.launch("dq", (q, k, v, out, dout, dq), (lse, delta), (q, k, v), dlse)
-        self.launch("dkdv", (q, k, v, dout, dk, dv), (lse, delta), (q, k, v))
-        of_sinks, sinks = None, self.features.sinks
-        if sinks is not None:  # -sum over rows of p(sink) x delta: the sink has no value, so its dp is 0
-            p = torch.exp2(sinks.to(lse.dtype)[None, :, None] * LOG2_E - lse)
-            of_sinks = -(p * delta).sum((0, 2)).to(sinks.dtype)
+        self._launch("dq", (q, k, v, out, dout, dq), (lse, delta), (q, k, v), dlse)
+        self._launch("dkdv", (q, k, v, dout, dk, dv), (lse, delta), (q, k, v))
         of_mask = (self._mask_gradient((q, k, v, dout), (lse, delta)),) if self.features.mask_is_learned else ()
-        return dq, dk, dv, of_sinks, *of_mask
+        return dq, dk, dv, self._sinks_gradient(lse, delta), *of_mask
 
     def _rows_like(self, x: torch.Tensor, width: int) -> torch.Tensor:
         """Allocate rows for a result, heads and rows in memory as those of x; zeros where rows may be nobody's."""
@@ -115,6 +111,14 @@ class FeatureCall:
         if x.stride(1) < x.stride(2):
             return new(batch, rows, heads, width).transpose(1, 2)
         return new(batch, heads, rows, width)
+
+    def _sinks_gradient(self, lse: torch.Tensor, delta: torch.Tensor) -> torch.Tensor | None:
+        """Return -sum over rows of p(sink) x delta: the sink has no value, so its dp is 0."""
+        sinks = self.features.sinks
+        if sinks is None:
+            return None
+        p = torch.exp2(sinks.to(lse.dtype)[None, :, None] * LOG2_E - lse)
+        return -(p * delta).sum((0, 2)).to(sinks.dtype)
 
     def _mask_gradient(self, rows: Tensors, statistics: Tensors) -> torch.Tensor:
         """Return the gradient of the mask; rows: q, k, v and dout; statistics: lse and delta."""
@@ -129,10 +133,10 @@ class FeatureCall:
         parts = min(of_batches * of_heads, min(full, key=lambda n: (-(-tiles * n // at_a_time) / n, n)))
         sums = torch.empty(parts, *sizes[:2], seqlen_q, seqlen_k, dtype=torch.float32, device=q.device)
         given = MaskSums(sums, parts, lines, sizes[1], of_batches, of_heads)
-        self.launch("dmask", rows, (given, *statistics), (q, k, rows[2]))
+        self._launch("dmask", rows, (given, *statistics), (q, k, rows[2]))
         return sums.sum(0).sum_to_size(sizes).view(mask.shape).to(mask.dtype)
 
-    def launch(
+    def _launch(
         self, walk: str, strided: Tensors, statistics: tuple[Any, ...], qkv: Tensors, dlse: torch.Tensor | None = None
     ) -> None:
         """Launch the kernel of "forward", "dq" or "dkdv" with the first tile of its row that fits this device."""
@@ -196,8 +200,7 @@ class FeatureCall:
 
     def _in_tiles(self, walk: str, config: FeatureConfig, shape: FeatureShape, tile: Tile) -> FeatureConfig:
         """Return the constants for a tile; calls of packed and invariant sequences have one form for all lengths."""
-        ragged = self.bounds is not None and self.bounds.starts_q is not None
-        fixed = ragged or self.table is not None or invariant.wanted()
+        fixed = self.bounds is not None or self.table is not None or invariant.wanted()
         rows, keys = (config.blocks or size for size in (tile.block_m, tile.block_n))
         first, size, own = shape.seqlen_k - shape.seqlen_q - shape.left, keys, rows  # of a walk over keys
         if walk == "dkdv":

@@ -14,7 +14,6 @@ from ..tile_ops import scaled_maximum, store_logsumexp, sum_of_rounded
 from .scores import (
     add_to_panels,
     capped,
-    end_of,
     kept,
     load_bias,
     load_keys,
@@ -175,7 +174,7 @@ def features_forward_kernel(q, k, v, out, lse_ptr, tensors, shape, CONFIG: tl.co
     start_m, head, batch = place(shape.seqlen_q, shape.first_b, BLOCK_M, True)
     own = (batch, head, sequence(tensors, shape, batch))
     first_q, _, seqlen_q, _ = own[2]
-    if start_m >= end_of(tensors, seqlen_q, batch):
+    if start_m >= seqlen_q:
         return
     rows = start_m + tl.arange(0, BLOCK_M)
     ends, first = walk_of_keys(start_m, own, tensors, shape, CONFIG)

@@ -103,15 +103,6 @@ def sequence(tensors, shape, batch):
 
 
 @triton.jit
-def end_of(tensors, seqlen, batch):
-    """Return where a batch's rows end, 0 if it is left out."""
-    end = seqlen
-    if tensors.ends_q is not None and tensors.starts_q is None:
-        end = tl.load(tensors.ends_q + batch)
-    return end
-
-
-@triton.jit
 def zero_panels(ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """Return sums of rows to begin with, as their panels."""
     low = tl.zeros([ROWS, COLUMNS.block_d], dtype=tl.float32)

@@ -148,8 +148,7 @@ def launches_of(kind: Any, head_dim: int, mask: tuple[bool, int], page: int = 0)
         mock.patch.object(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(multi_processor_count=3)),
         mock.patch.object(packed, "Launch", lambda *arguments, **_: made.append(arguments)),
     ):
-        tensors = [x.bfloat16() for x in (q, k, k, q, q)[: 5 if kind is PackedBackward else 3]]
-        kind(tensors, bounds_of(*LENGTHS, "meta"), (*mask, 1.0), **named)
+        kind(q.bfloat16(), k.bfloat16(), k.bfloat16(), bounds_of(*LENGTHS, "meta"), (*mask, 1.0), **named)
     return made
 
 
@@ -238,9 +237,9 @@ def test_no_sequence_sees_what_the_next_one_holds(head_dim: int, longest: int, c
     for of_q, of_k in list(zip(*rows, strict=True))[1::2] + [(rows[0][-1], rows[1][-1])]:
         q[:, :, of_q], k[:, :, of_k], v[:, :, of_k] = math.nan, math.nan, math.inf
     masks = (causal, window, head_dim**-0.5)
-    out, lse = PackedForward((q, k, v), bounds, masks)((q, k, v), bounds, None)
+    out, lse = PackedForward(q, k, v, bounds, masks)(q, k, v, bounds, None)
     dout = torch.randn(out.shape, device="cuda").bfloat16()
-    gradients = PackedBackward((q, k, v, out, dout), bounds, masks)(BackwardInputs(q, k, v, out, lse, dout), bounds)
+    gradients = PackedBackward(q, k, v, bounds, masks)(BackwardInputs(q, k, v, out, lse, dout), bounds)
     for of_q, of_k in list(zip(*rows, strict=True))[:-1:2]:
         if of_q.start == of_q.stop or of_k.start == of_k.stop:
             continue

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import kernels
-from kernels import feature_calls, features, plans, registry
+from kernels import feature_calls, features, registry
 from kernels.features import Features
 from kernels.registry import UnsupportedCase
 from kernels.tools.check_features import FeatureCase, blocks, cases, check, numbers, worst_error
@@ -166,24 +166,17 @@ def test_softcaps_or_slopes_alone_go_to_gluon_hopper_in_bfloat16(monkeypatch):
     assert scores.with_scores(Features(softcap=4.0), q.half(), q.half(), q.half(), (True, 0, 0.5)) is None
 
 
-def test_sinks_in_short_windows_stay_with_the_kernels_with_features(monkeypatch):
+def test_sinks_and_two_widths_in_short_windows_stay_with_the_kernels_with_features(monkeypatch):
     sinks = pytest.importorskip("kernels.attention.gluon_hopper.sinks")
     monkeypatch.setattr(sinks, "with_sinks", lambda *asked: "gluon_hopper")
     monkeypatch.setattr(feature_calls.routes, "takes", lambda *asked: True)
-    named = {0: "gluon_hopper", 128: "triton_fa2", 129: "triton_fa2 (features)"}
-    monkeypatch.setattr(feature_calls.routes, "name", lambda way, q, k, scale, window, causal: named[window])
+    monkeypatch.setattr(feature_calls.routes, "name", lambda *asked: "gluon_hopper")
     q, found = torch.zeros(1, 2, 9, 64), Features(sinks=torch.zeros(2))
-    calls = [call.FeatureCall(found, True, window, 1.0, "ieee") for window in named]
-    assert [feature_calls._on_hopper(each, q, q, q) is None for each in calls] == [False, True, True]
-
-
-def test_the_kernels_with_features_compute_a_plain_call_as_a_plan(monkeypatch, device) -> None:
-    monkeypatch.setattr(feature_calls.routes, "name", lambda *asked: "triton_fa2 (features)")
-    q, k, v = (numbers(2, heads, 40, 16).to(device).requires_grad_() for heads in (4, 2, 2))
-    out = plans.attend(feature_calls.routes.route(q, k, v, True, 9, None), q, k, v)
-    expected = features.attention(q, k, v, Features(), causal=True, window_size=9)
-    for got, exact in zip(*[(x, *torch.autograd.grad(x.sum(), (q, k, v))) for x in (out, expected)], strict=True):
-        assert torch.allclose(got, exact, atol=1e-5)
+    calls = [call.FeatureCall(found, True, window, 1.0, "ieee") for window in (0, 128, 129)]
+    assert [feature_calls._on_hopper(each, q, q, q) is None for each in calls] == [False, True, False]
+    monkeypatch.setattr(feature_calls.routes, "plan_of", lambda *asked: "gluon_hopper")
+    calls = [call.FeatureCall(Features(), False, (left, 13), 1.0, "ieee") for left in (70, 130, -1)]
+    assert [feature_calls.faster(each, *[q.half()] * 3) is None for each in calls] == [True, False, False]
 
 
 @pytest.mark.parametrize(("causal", "window_size"), [(True, 4), (False, 0)])
