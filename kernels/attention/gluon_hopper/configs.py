@@ -136,7 +136,7 @@ def product_columns(head_dim: int, size: int) -> int:
 
 
 def narrow_columns(head_dim: int, size: int) -> int:
-    """Return how many of 256 columns the forward computes at head_dim 129 to 192, in three pieces; elsewhere 0."""
+    """Return how many of 256 columns the forward computes at head_dim 129 to 192 (the backward 192); elsewhere 0."""
     return next((columns for columns in (160, 192) if size == 256 and head_dim <= columns), 0)
 
 

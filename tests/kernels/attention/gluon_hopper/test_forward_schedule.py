@@ -142,7 +142,9 @@ def test_tiles_whose_keys_are_split_are_right(dtype: torch.dtype) -> None:
 
 @on_hopper
 @pytest.mark.parametrize(("seqlen_q", "seqlen_k"), [(256, 2048), (300, 9001), (129, 4096), (384, 8192), (500, 8192)])
-@pytest.mark.parametrize(("head_dim", "heads"), [(64, 71), (64, 142), (128, 28), (136, 9), (160, 16), (256, 16)])
+@pytest.mark.parametrize(
+    ("head_dim", "heads"), [(64, 71), (64, 32), (64, 142), (128, 28), (136, 9), (160, 16), (256, 16)]
+)
 def test_causal_tiles_whose_keys_are_split_are_right(head_dim: int, heads: int, seqlen_q: int, seqlen_k: int) -> None:
     assert_right_on_hopper((1, heads, seqlen_q, head_dim), (1, 1, seqlen_k, head_dim), torch.bfloat16, causal=True)
 
@@ -155,9 +157,8 @@ def test_short_causal_heads_are_right(head_dim: int) -> None:
     assert_right_on_hopper(*[(13, 16, 500, head_dim)] * 2, torch.bfloat16, causal=True)
 
 
-@pytest.mark.parametrize(
-    ("group", "tile", "first_head", "padded"), [(1, 1, 4, 16), (3, 5, 2, 32)]
-)  # rows 64 to 99 of the fifth head
+# Rows 64 to 99 of the fifth head.
+@pytest.mark.parametrize(("group", "tile", "first_head", "padded"), [(1, 1, 4, 16), (3, 5, 2, 32)])
 def test_combined_splits_are_what_all_keys_give(device, group: int, tile: int, first_head: int, padded: int) -> None:
     forward = pytest.importorskip("kernels.attention.gluon_hopper.forward", exc_type=ImportError)
     scores, values = torch.randn(64, 96) * 3, torch.randn(96, 16)
